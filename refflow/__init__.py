@@ -1,0 +1,1 @@
+"""refflow: the reference runtime of global tensors."""
