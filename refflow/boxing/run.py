@@ -1,0 +1,133 @@
+"""Carrying out a boxing plan: slices out, bytes moved by the world, pieces assembled or folded by the back end.
+
+Implements BOX-RUN and BOX-LOG of spec/text/boxing.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+
+from ..kernels import Array, Backend
+from ..numerics import identity
+from ..state import Override, settings
+from ..world import Transfer, World
+from .plan import Assembly, Layout, Plan, Step
+
+Shards = Mapping[int, Array]
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One logged step: the collective, the logical bytes that travelled, and between which layouts."""
+
+    kind: str
+    bytes: int
+    source: Layout
+    target: Layout
+
+    def __str__(self) -> str:
+        return f"{self.kind:15s} {self.bytes:>10d} B   {self.source} -> {self.target}"
+
+
+@dataclass
+class CommLog:
+    """Every move of the block it is open for, in order; iterable and printable."""
+
+    moves: list[Moved] = field(default_factory=list)
+    _override: Override | None = None
+
+    def __enter__(self) -> Self:
+        self._override = Override(logs=(*settings().logs, self))
+        return self
+
+    def __exit__(self, *trace: Any) -> None:
+        assert self._override is not None
+        self._override.__exit__(None, None, None)
+
+    def __iter__(self) -> Iterator[Moved]:
+        return iter(self.moves)
+
+    def __len__(self) -> int:
+        return len(self.moves)
+
+    @property
+    def bytes(self) -> int:
+        """All bytes that travelled between ranks."""
+        return sum(move.bytes for move in self.moves)
+
+    def by_kind(self) -> dict[str, tuple[int, int]]:
+        """collective -> (how often, bytes)."""
+        table: dict[str, tuple[int, int]] = {}
+        for move in self.moves:
+            count, total = table.get(move.kind, (0, 0))
+            table[move.kind] = (count + 1, total + move.bytes)
+        return table
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.moves)) or "nothing moved"
+
+
+def comm_log() -> CommLog:
+    """``with flow.comm_log() as log:`` lists every move of the block (BOX-LOG)."""
+    return CommLog()
+
+
+def run(plan: Plan, shards: Shards, dtype: np.dtype[Any]) -> dict[int, Array]:
+    """The local arrays of the owned ranks after `plan`."""
+    state = settings()
+    target = state.backend(plan.target.placement.type)
+    backend = state.backend(plan.source.placement.type)
+    for step in plan.steps:
+        for log in state.logs:
+            log.moves.append(Moved(step.kind, step.elements * dtype.itemsize, plan.source, plan.target))
+        shards = _run_step(step, shards, dtype, backend, target, state.world, plan)
+        backend = target
+    return dict(shards)
+
+
+def _run_step(
+    step: Step, shards: Shards, dtype: np.dtype[Any], backend: Backend, target: Backend, world: World, plan: Plan
+) -> dict[int, Array]:
+    """Moves the pieces of one step, then puts each owned rank's new array together."""
+    cut = backend.kernel("slice_box")
+    transfers: list[Transfer] = []
+    outgoing: dict[int, Array] = {}
+    here = world.owned
+    crosses = len(here) != world.size or backend is not target
+    for rank, assembly in step.assemblies.items():
+        for addend in assembly.addends:
+            for piece in addend:
+                index = len(transfers)
+                transfers.append(Transfer(piece.source, rank, tuple(s.stop - s.start for s in piece.slices), dtype))
+                if piece.source in here:
+                    part = cut(shards[piece.source], slices=piece.source_slices)
+                    outgoing[index] = backend.to_host(part) if crosses else part
+    incoming = world.transfer(f"{step.kind} {plan.source} -> {plan.target} of {plan.shape} {dtype}", transfers, outgoing)
+    arrived = {index: target.from_host(part) if crosses else part for index, part in incoming.items()}
+    result, index = {}, 0
+    for rank, assembly in step.assemblies.items():
+        count = sum(map(len, assembly.addends))
+        if rank in here:
+            parts = [arrived[i] for i in range(index, index + count)]
+            result[rank] = _assemble(step, assembly, parts, dtype, target)
+        index += count
+    return result
+
+
+def _assemble(step: Step, assembly: Assembly, parts: list[Array], dtype: np.dtype[Any], backend: Backend) -> Array:
+    """One rank's array: each addend from its pieces, then the fold over mesh positions, innermost axis first (BOX-FOLD-ORDER)."""
+    build = backend.kernel("assemble")
+    arrays, index = [], 0
+    for addend in assembly.addends:
+        pieces = [(piece.slices, parts[index + i]) for i, piece in enumerate(addend)]
+        index += len(addend)
+        arrays.append(build(*[part for _, part in pieces], shape=assembly.shape, slices=[s for s, _ in pieces],
+                            fill=identity(step.fill or "sum", dtype), dtype=dtype))  # fmt: skip
+    fold = backend.kernel("fold")
+    for size, kind in reversed(step.folds):
+        arrays = [fold(*arrays[i : i + size], kind=kind) for i in range(0, len(arrays), size)]
+    return arrays[0]

@@ -1,0 +1,86 @@
+"""explain: which signature an operation chooses for given operands, what the others would cost, and why.
+
+Implements SIG-EXPLAIN of spec/text/signatures.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import SbpError
+from .ir import Option, Primitive, Value, options, parse
+from .ir.bind import EAGER, SPECIAL
+from .ir.signature import candidates
+from .ir.space import bind_space
+from .state import Override, settings
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One primitive of an operation: the options in order of preference (the first is taken) and the signatures the policy refuses."""
+
+    name: str
+    space: str
+    policy: str
+    options: tuple[Option, ...]
+    refused: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {self.space}   (signatures: {self.policy})"]
+        for i, option in enumerate(self.options):
+            mark = "->" if i == 0 else "  "
+            lines.append(f" {mark} {option.signature!s:40s} {option.bytes:>10d} B   {option.signature.why}")
+        lines += [f"  x {line}" for line in self.refused]
+        return "\n".join(lines)
+
+
+@dataclass
+class Explanations:
+    """Every primitive an operation ran, in order; printable."""
+
+    steps: list[Explanation] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.steps))
+
+    __repr__ = __str__
+
+
+class _Recorder:
+    """An interpreter that notes the options of every primitive it passes on."""
+
+    def __init__(self) -> None:
+        self.found = Explanations()
+
+    def bind(self, primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+        if primitive.name not in SPECIAL and inputs and inputs[0].meta.placement is not None:
+            self.found.steps.append(describe(primitive, inputs, attrs))
+        return EAGER.bind(primitive, inputs, attrs)
+
+
+def describe(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Explanation:
+    """The options of one primitive on these operands."""
+    metas = [value.meta for value in inputs]
+    placement = metas[0].placement
+    if placement is None:
+        raise SbpError("explain: local tensors have no signatures; to_global first")
+    rule = primitive.rule(*metas, **attrs)
+    space = bind_space(primitive.name, parse(rule.space, len(metas)), [m.shape for m in metas], rule.sizes)
+    policy = settings().signatures
+    ranked = options(primitive.name, rule, space, metas, placement, policy)
+    integer = all(m.dtype.kind in "iub" for m in metas)
+    refused = [f"{s!s:40s} refused: {s.why}" for s in candidates(rule, space, integer, placement) if not s.exact and policy == "exact"]
+    return Explanation(primitive.name, rule.space, policy, tuple(ranked), tuple(refused))
+
+
+def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanations:
+    """Runs ``function(*args)`` and tells, for each primitive in it, the candidate signatures, their bytes and the reason of the choice."""
+    recorder = _Recorder()
+    with Override(interpreters=(*settings().interpreters, recorder), grad=False):
+        function(*args, **kwargs)
+    return recorder.found
+
+
+__all__ = ["Explanation", "Explanations", "describe", "explain"]

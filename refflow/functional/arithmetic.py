@@ -1,0 +1,206 @@
+"""Elementwise functions: type promotion, Python scalars, then a primitive.
+
+Implements NUM-PROMOTE and OPS-ELEMENTWISE for users: PyTorch's names and promotion, scalars weak and rounded once to the tensor's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..errors import DtypeError, LocalGlobalError
+from ..ir import Primitive, Value
+from ..numerics import bool_, float32, is_bool, is_float, is_integer, promote, promote_scalar
+from ..ops import elementwise as ops
+from ..ops.creation import full
+from ..tensor.tensor import Tensor
+
+Dtype = np.dtype[Any]
+Operand = Tensor | bool | int | float
+
+
+def wrap(value: Value) -> Tensor:
+    """A new cell for a value."""
+    return Tensor(value)
+
+
+def cast_value(value: Value, dtype: Dtype) -> Value:
+    """`value` in `dtype`."""
+    return value if value.meta.dtype == dtype else ops.cast(value, dtype=dtype)  # type: ignore[no-any-return]
+
+
+def scalar_like(number: bool | int | float, value: Value, dtype: Dtype) -> Value:
+    """A 0-d constant of `dtype` beside `value`."""
+    meta = value.meta
+    where: dict[str, Any] = {}
+    if meta.placement is not None:
+        from ..layout import broadcast
+
+        where = {"placement": meta.placement, "sbp": (broadcast,) * meta.placement.ndim}
+    return full(shape=(), value=number, dtype=dtype, **where)  # type: ignore[no-any-return]
+
+
+def result_type(x: Operand, y: Operand) -> Dtype:
+    """The dtype two operands meet in: torch's categories; a 0-d tensor and a scalar give way to a tensor with dimensions (NUM-PROMOTE)."""
+    if not isinstance(x, Tensor):
+        x, y = y, x
+    assert isinstance(x, Tensor)
+    if not isinstance(y, Tensor):
+        return promote_scalar(x.dtype, y)
+    if x.dtype == y.dtype:
+        return x.dtype
+    if (x.ndim == 0) != (y.ndim == 0):
+        strong, weak = (y, x) if x.ndim == 0 else (x, y)
+        if _category(weak.dtype) <= _category(strong.dtype):
+            return strong.dtype
+    return promote(x.dtype, y.dtype)
+
+
+def _category(dtype: Dtype) -> int:
+    return 0 if is_bool(dtype) else 1 if is_integer(dtype) else 2
+
+
+def operands(name: str, x: Operand, y: Operand, to: Callable[[Dtype], Dtype] = lambda dtype: dtype) -> tuple[Value, Value]:
+    """Two operands as values of one dtype."""
+    if isinstance(x, Tensor) and isinstance(y, Tensor):
+        a, b = x.value, y.value
+        if a.meta.dtype == b.meta.dtype:
+            dtype = to(a.meta.dtype)
+            return cast_value(a, dtype), cast_value(b, dtype)
+        dtype = to(result_type(x, y))
+        return cast_value(a, dtype), cast_value(b, dtype)
+    for one in (x, y):
+        if not isinstance(one, (Tensor, bool, int, float, np.generic)):
+            raise DtypeError(f"{name}: operands must be tensors or Python numbers, found {type(one).__name__}; flow.tensor(...) makes a tensor")
+    if isinstance(x, Tensor):
+        number = y.item() if isinstance(y, np.generic) else y
+        dtype = to(promote_scalar(x.dtype, number))
+        return cast_value(x.value, dtype), scalar_like(number, x.value, dtype)  # type: ignore[arg-type]
+    if isinstance(y, Tensor):
+        number = x.item() if isinstance(x, np.generic) else x
+        dtype = to(promote_scalar(y.dtype, number))
+        return scalar_like(number, y.value, dtype), cast_value(y.value, dtype)
+    raise DtypeError(f"{name}: at least one operand must be a tensor")
+
+
+def _to_float(dtype: Dtype) -> Dtype:
+    return dtype if is_float(dtype) else float32
+
+
+def _binary(primitive: Primitive, to: Callable[[Dtype], Dtype] = lambda dtype: dtype) -> Callable[[Operand, Operand], Tensor]:
+    name = primitive.name
+
+    def function(x: Operand, y: Operand) -> Tensor:
+        return Tensor(primitive(*operands(name, x, y, to)))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{primitive.doc}; operands broadcast, scalars are weak (OPS-ELEMENTWISE)."
+    return function
+
+
+def _unary(primitive: Primitive, to: Callable[[Dtype], Dtype] = lambda dtype: dtype) -> Callable[[Tensor], Tensor]:
+    def function(x: Tensor) -> Tensor:
+        value = require_tensor(primitive.name, x).value
+        return Tensor(primitive(cast_value(value, to(value.meta.dtype))))
+
+    function.__name__ = function.__qualname__ = primitive.name
+    function.__doc__ = f"{primitive.doc} (OPS-ELEMENTWISE)."
+    return function
+
+
+def require_tensor(name: str, x: Any) -> Tensor:
+    """`x`, or `DtypeError` if it is not a tensor."""
+    if not isinstance(x, Tensor):
+        raise DtypeError(f"{name}: needs a tensor, found {type(x).__name__}; flow.tensor(...) makes one")
+    return x
+
+
+def _to_number(dtype: Dtype) -> Dtype:
+    if is_bool(dtype):
+        raise DtypeError("arithmetic on bool tensors: use logical functions, or cast to an integer type first")
+    return dtype
+
+
+def _to_bool(dtype: Dtype) -> Dtype:
+    return bool_
+
+
+add, mul = _binary(ops.add, lambda d: d), _binary(ops.mul)
+sub = _binary(ops.sub, _to_number)
+div = true_divide = _binary(ops.div, _to_float)
+floor_divide, remainder = _binary(ops.floor_divide, _to_number), _binary(ops.remainder, _to_number)
+pow = _binary(ops.pow_, _to_number)
+maximum, minimum = _binary(ops.maximum), _binary(ops.minimum)
+eq, ne, lt, le, gt, ge = map(_binary, (ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge))
+logical_and, logical_or, logical_xor = (_binary(p, _to_bool) for p in (ops.logical_and, ops.logical_or, ops.logical_xor))
+
+neg, absolute, sign = _unary(ops.neg, _to_number), _unary(ops.absolute), _unary(ops.sign)
+abs = absolute
+floor, ceil, trunc, round = map(_unary, (ops.floor, ops.ceil, ops.trunc, ops.rounded))
+sqrt, rsqrt, exp, log, log1p, expm1, tanh, sigmoid, erf, sin, cos = (
+    _unary(p, _to_float)
+    for p in (ops.sqrt, ops.rsqrt, ops.exp, ops.log, ops.log1p, ops.expm1, ops.tanh, ops.sigmoid, ops.erf, ops.sin, ops.cos)
+)
+isnan, isinf, isfinite = map(_unary, (ops.isnan, ops.isinf, ops.isfinite))
+logical_not = _unary(ops.logical_not, _to_bool)
+relu = _unary(ops.relu)
+
+
+def square(x: Tensor) -> Tensor:
+    """x * x."""
+    return mul(x, x)
+
+
+def reciprocal(x: Tensor) -> Tensor:
+    """1 / x."""
+    return div(1.0, x)
+
+
+def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
+    """x where the bool `condition` holds, else y; all three broadcast (OPS-ELEMENTWISE)."""
+    require_tensor("where", condition)
+    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
+        dtype = float32 if isinstance(x, float) or isinstance(y, float) else np.dtype("int64")
+        a, b = scalar_like(x, condition.value, dtype), scalar_like(y, condition.value, dtype)
+    else:
+        a, b = operands("where", x, y)
+    return Tensor(ops.where(condition.value, a, b))
+
+
+def masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
+    """x with `value` where `mask` holds."""
+    return Tensor(ops.where(mask.value, scalar_like(value, x.value, x.dtype), x.value))
+
+
+def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
+    """x, not below `min` and not above `max` (None: no bound); gradient 1 inside and on the bounds, 0 outside, as PyTorch."""
+    value = require_tensor("clamp", x).value
+    low = None if min is None else scalar_like(min, value, x.dtype)
+    high = None if max is None else scalar_like(max, value, x.dtype)
+    result = value
+    if low is not None:
+        result = ops.where(ops.lt(result, low), low, result)
+    if high is not None:
+        result = ops.where(ops.gt(result, high), high, result)
+    return Tensor(result)
+
+
+def cast(x: Tensor, dtype: Dtype) -> Tensor:
+    """x in `dtype`, rounded once; P(sum) is reduced first unless both are floats (NUM-CAST)."""
+    return Tensor(cast_value(require_tensor("cast", x).value, np.dtype(dtype)))
+
+
+def to(x: Tensor, target: Any = None, *, dtype: Dtype | None = None) -> Tensor:
+    """x in another dtype, or on another device type (``x.to("cuda")``: the same ranks and sbp)."""
+    wanted = dtype if dtype is not None else target
+    if isinstance(wanted, str):
+        from ..layout import Placement, nested
+
+        if not x.is_global:
+            if wanted == "cpu":
+                return x
+            raise LocalGlobalError(f"to: local tensors live on 'cpu'; to_global(placement('{wanted}', ...), sbp) moves one to '{wanted}'")
+        return x.to_global(Placement(wanted, nested(x.placement.ranks, x.placement.mesh)))
+    return cast(x, np.dtype(wanted))

@@ -1,0 +1,252 @@
+"""Factories: tensors from data, numbers and the generator; global with `placement` and `sbp`, else local.
+
+Implements OPS-CREATION and RNG-* for users, PyTorch's and OneFlow's names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import AttributeValueError, DtypeError, ReplicaError, SbpError
+from ..ir import Meta, Primitive, Value
+from ..layout import NdSbp, Partial, Placement, broadcast, boxes, normalize
+from ..numerics import DTYPES, bool_, digest, float32, int64, is_float
+from ..ops import creation as ops
+from ..ops.border import is_partial, to_global
+from ..random import Generator, default_generator
+from ..state import settings
+from ..tensor.tensor import Tensor, check_ranks
+from .arithmetic import add, cast, lt, mul
+from .movement import sizes_of
+from .reduction import argsort
+
+Dtype = np.dtype[Any]
+
+
+def _layout(name: str, shape: Sequence[int], placement: Placement | None, sbp: Any) -> tuple[dict[str, Any], NdSbp | None]:
+    """The primitive's layout attributes, and the sbp asked for if it has P (then B is made first)."""
+    if (placement is None) != (sbp is None):
+        raise SbpError(f"{name}: a global tensor needs both placement and sbp, a local one neither")
+    if placement is None:
+        return {}, None
+    check_ranks(name, placement)
+    wanted = normalize(sbp, placement.mesh, shape, name)
+    made = tuple(broadcast if isinstance(one, Partial) else one for one in wanted)
+    return {"placement": placement, "sbp": made}, wanted if is_partial(wanted) else None
+
+
+def _finish(value: Value, wanted: NdSbp | None, requires_grad: bool) -> Tensor:
+    if wanted is not None:
+        value = to_global(value, placement=value.meta.placement, sbp=wanted)
+    return Tensor(value).requires_grad_() if requires_grad else Tensor(value)
+
+
+def _dtype(name: str, dtype: Any) -> Dtype:
+    wanted = np.dtype(dtype)
+    if wanted not in DTYPES:
+        raise DtypeError(f"{name}: dtype must be one of {', '.join(d.name for d in DTYPES)}, found {wanted.name}")
+    return wanted
+
+
+def _shape(name: str, size: tuple[Any, ...]) -> tuple[int, ...]:
+    shape = sizes_of(size)
+    for n in shape:
+        if not isinstance(n, (int, np.integer)) or isinstance(n, bool) or n < 0:
+            raise AttributeValueError(f"{name}: sizes must be ints >= 0, found {shape}")
+    return tuple(int(n) for n in shape)
+
+
+def tensor(data: Any, *, dtype: Any = None, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False) -> Tensor:
+    """A tensor of the given data (numbers, nested lists, a NumPy array, a tensor).
+
+    Global with `placement` and `sbp`: every rank must give the same logical data (checked), each keeps its part; P: the first rank keeps it.
+    Without dtype: float32 for Python floats, int64 for ints, bool for bools, an array's own.  Errors: `DtypeError`, `SbpError`, `ReplicaError`.
+    """
+    if isinstance(data, Tensor):
+        data = data.detach().numpy()
+    array = np.asarray(data)
+    if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
+        dtype = float32 if array.dtype.kind == "f" else int64 if array.dtype.kind in "iu" else array.dtype
+    wanted = _dtype("tensor", array.dtype if dtype is None else dtype)
+    from ..numerics import cast as cast_array
+
+    with np.errstate(all="ignore"):
+        array = np.array(cast_array(array, wanted), copy=True)
+    layout, partial = _layout("tensor", array.shape, placement, sbp)
+    return _finish(place_array(array, **layout), partial, requires_grad)
+
+
+def place_array(array: np.ndarray[Any, Any], placement: Placement | None = None, sbp: NdSbp | None = None) -> Value:
+    """A logical NumPy array as a value: each owned rank keeps its box; without placement every rank keeps all of it."""
+    state = settings()
+    if placement is None or sbp is None:
+        held = state.backend("cpu").from_host(array)
+        return Value(Meta(array.shape, array.dtype), dict.fromkeys(state.world.owned, held))
+    if len(state.world.owned) != state.world.size:
+        marks = state.world.agree("tensor: the same data on every rank", dict.fromkeys(state.world.owned, digest(array)))
+        if len(set(marks.values())) > 1:
+            raise ReplicaError(f"tensor: every rank must give the same logical data; digests are {dict(marks)}; per_rank() makes local parts")
+    backend = state.backend(placement.type)
+    shards = {}
+    whole: Any = None
+    for rank, box in boxes(array.shape, placement, sbp).items():
+        if rank in state.world.owned:
+            if all(lo == 0 and hi == n for (lo, hi), n in zip(box, array.shape, strict=True)):
+                whole = backend.from_host(array) if whole is None else whole
+                shards[rank] = whole
+            else:
+                shards[rank] = backend.from_host(array[tuple(slice(lo, hi) for lo, hi in box)])
+    return Value(Meta(array.shape, array.dtype, placement, sbp), shards)
+
+
+def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+    """A local tensor with the values of `array` (copied)."""
+    return tensor(array)
+
+
+def per_rank(function: Any) -> Tensor:
+    """A local tensor from ``function(rank) -> data``, one array per rank (LOCAL-FAMILY)."""
+    from ..numerics import cast as cast_array
+
+    state = settings()
+    arrays = {}
+    for rank in state.world.owned:
+        data = function(rank)
+        made = tensor(data) if not isinstance(data, Tensor) else data
+        array = np.asarray(made.local_arrays()[state.world.owned[0]] if isinstance(data, Tensor) else next(iter(made.local_arrays().values())))
+        arrays[rank] = cast_array(array, array.dtype)
+    dtypes = {array.dtype for array in arrays.values()}
+    if len(dtypes) > 1:
+        raise DtypeError(f"per_rank: ranks must give one dtype, found {', '.join(sorted(d.name for d in dtypes))}")
+    backend = state.backend("cpu")
+    shapes = {array.shape for array in arrays.values()}
+    first = next(iter(arrays.values()))
+    held = {rank: backend.from_host(array) for rank, array in arrays.items()}
+    return Tensor(Value(Meta(first.shape, first.dtype), held, ragged=len(shapes) > 1))
+
+
+def full(size: Sequence[int], fill_value: float, *, dtype: Any = None, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False) -> Tensor:
+    """`fill_value` everywhere; dtype defaults to float32, int64 or bool after the value."""
+    if dtype is None:
+        dtype = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else float32
+    shape = _shape("full", (tuple(size),) if not isinstance(size, int) else (size,))
+    layout, partial = _layout("full", shape, placement, sbp)
+    value = ops.full(shape=shape, value=fill_value, dtype=_dtype("full", dtype), **layout)
+    return _finish(value, partial, requires_grad)
+
+
+def zeros(*size: Any, dtype: Any = float32, **layout: Any) -> Tensor:
+    """+0 everywhere."""
+    return full(sizes_of(size), 0, dtype=dtype, **layout)
+
+
+def ones(*size: Any, dtype: Any = float32, **layout: Any) -> Tensor:
+    """1 everywhere (under P: logically 1)."""
+    return full(sizes_of(size), 1, dtype=dtype, **layout)
+
+
+def empty(*size: Any, dtype: Any = float32, **layout: Any) -> Tensor:
+    """+0 everywhere: an uninitialised value would not be the same bits twice."""
+    return zeros(*size, dtype=dtype, **layout)
+
+
+def _like(x: Tensor, dtype: Any) -> dict[str, Any]:
+    layout = {"placement": x.placement, "sbp": x.sbp} if x.is_global else {}
+    return {"dtype": x.dtype if dtype is None else dtype, **layout}
+
+
+def full_like(x: Tensor, fill_value: float, *, dtype: Any = None) -> Tensor:
+    """`fill_value` in the shape, dtype and layout of `x`."""
+    return full(x.shape, fill_value, **_like(x, dtype))
+
+
+def zeros_like(x: Tensor, *, dtype: Any = None) -> Tensor:
+    """+0 in the shape, dtype and layout of `x`."""
+    return full_like(x, 0, dtype=dtype)
+
+
+def ones_like(x: Tensor, *, dtype: Any = None) -> Tensor:
+    """1 in the shape, dtype and layout of `x`."""
+    return full_like(x, 1, dtype=dtype)
+
+
+empty_like = zeros_like
+
+
+def arange(start: float, end: float | None = None, step: float = 1, *, dtype: Any = None, placement: Placement | None = None, sbp: Any = None) -> Tensor:
+    """start, start + step, … below end; element i is start + i step, one product and one sum."""
+    first, last = (0, start) if end is None else (start, end)
+    if step == 0:
+        raise AttributeValueError("arange: step must not be 0")
+    length = max(0, math.ceil((last - first) / step))
+    if dtype is None:
+        dtype = int64 if all(isinstance(n, int) for n in (first, last, step)) else float32
+    layout, partial = _layout("arange", (length,), placement, sbp)
+    return _finish(ops.arange(start=first, step=step, length=length, dtype=_dtype("arange", dtype), **layout), partial, False)
+
+
+def linspace(start: float, end: float, steps: int, *, placement: Placement | None = None, sbp: Any = None) -> Tensor:
+    """`steps` float32 numbers start + i (end - start) / (steps - 1)."""
+    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    layout, partial = _layout("linspace", (steps,), placement, sbp)
+    return _finish(ops.arange(start=float(start), step=step, length=steps, dtype=float32, **layout), partial, False)
+
+
+def eye(n: int, m: int | None = None, *, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None) -> Tensor:
+    """1 on the diagonal, 0 elsewhere."""
+    dims = (n, n if m is None else m)
+    layout, partial = _layout("eye", dims, placement, sbp)
+    return _finish(ops.eye(dims=dims, dtype=_dtype("eye", dtype), **layout), partial, False)
+
+
+def draw(primitive: Primitive, size: tuple[int, ...], generator: Generator | None, placement: Placement | None, sbp: Any, **attrs: Any) -> Tensor:
+    """One call of a random primitive: the next ordinal of the generator, values by logical index (RNG-INDEX).  P is refused."""
+    layout, partial = _layout(primitive.name, size, placement, sbp)
+    if partial is not None:
+        raise SbpError(f"{primitive.name}: random tensors can be S or B, found {sbp}; to_global brings one to P")
+    stream = (generator or default_generator()).draw(placement is not None)
+    return Tensor(primitive(dims=size, **attrs, **stream, **layout))
+
+
+def rand(*size: Any, generator: Generator | None = None, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False) -> Tensor:
+    """Uniform on [0, 1) with 24 random bits; the same logical values under any sbp."""
+    made = cast(draw(ops.rand, _shape("rand", size), generator, placement, sbp), _floating("rand", dtype))
+    return made.requires_grad_() if requires_grad else made
+
+
+def randn(*size: Any, generator: Generator | None = None, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False) -> Tensor:
+    """Standard normal; the same logical values under any sbp."""
+    made = cast(draw(ops.randn, _shape("randn", size), generator, placement, sbp), _floating("randn", dtype))
+    return made.requires_grad_() if requires_grad else made
+
+
+def _floating(name: str, dtype: Any) -> Dtype:
+    wanted = _dtype(name, dtype)
+    if not is_float(wanted):
+        raise DtypeError(f"{name}: needs a floating point dtype, found {wanted.name}")
+    return wanted
+
+
+def randint(low: int, high: int, size: Sequence[int], *, generator: Generator | None = None, placement: Placement | None = None, sbp: Any = None) -> Tensor:
+    """int64, uniform on [low, high)."""
+    return draw(ops.randint, _shape("randint", (tuple(size),)), generator, placement, sbp, low=int(low), high=int(high))
+
+
+def randperm(n: int, *, generator: Generator | None = None, placement: Placement | None = None, sbp: Any = None) -> Tensor:
+    """A random permutation of 0..n-1: the stable order of n random words."""
+    return argsort(draw(ops.random_bits, (n,), generator, placement, sbp), 0)
+
+
+def normal(mean: float, std: float, size: Sequence[int], **options: Any) -> Tensor:
+    """mean + std * randn, two roundings."""
+    return add(mul(randn(*size, **options), std), mean)
+
+
+def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
+    """1 with probability p, else 0, in the dtype and layout of `p`."""
+    layout = {"placement": p.placement, "sbp": tuple(broadcast if isinstance(s, Partial) else s for s in p.sbp)} if p.is_global else {}
+    return cast(lt(rand(*p.shape, generator=generator, **layout), p), p.dtype)

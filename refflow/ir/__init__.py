@@ -1,0 +1,28 @@
+"""What the tape, the lazy graph and the planner speak: Meta, Value, Node, Primitive, signatures, bind."""
+
+from __future__ import annotations
+
+from .bind import SPECIAL, Eager, Interpreter, bind, record
+from .lower import Lowered, lower
+from .node import Meta, Node, Value
+from .primitive import (
+    ANTITONE,
+    EXACT,
+    JOIN_MAX,
+    JOIN_MIN,
+    LINEAR,
+    MONOTONE,
+    REGISTRY,
+    Primitive,
+    Rule,
+    Sample,
+    primitive,
+    same_dtype,
+    vjp_of,
+)
+from .signature import AxisSignature, Option, Signature, candidates, derive, options
+from .space import Space, bind_space, parse
+
+__all__ = ["ANTITONE", "EXACT", "JOIN_MAX", "JOIN_MIN", "LINEAR", "MONOTONE", "REGISTRY", "SPECIAL", "AxisSignature", "Eager", "Interpreter",
+           "Lowered", "Meta", "Node", "Option", "Primitive", "Rule", "Sample", "Signature", "Space", "Value", "bind", "bind_space",
+           "candidates", "derive", "lower", "options", "parse", "primitive", "record", "same_dtype", "vjp_of"]  # fmt: skip

@@ -1,0 +1,151 @@
+"""bind: the one door through which every primitive goes, and the interpreters behind it.
+
+Implements IR-BIND, AUTO-RECORD and ERR-AGREED of spec/text/autograd.md and errors.md.  Eager computes at once; others (shape-only, logging,
+a graph's tracer) are pushed on a stack for a block of code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ..errors import DataError
+from ..numerics import is_float
+from ..state import Override, Settings, settings
+from .lower import Lowered, lower
+from .node import Meta, Node, Value
+from .primitive import Primitive
+
+
+class Interpreter(Protocol):
+    """Someone who carries out a primitive."""
+
+    def bind(self, primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+        """The outputs of `primitive`."""
+        ...
+
+
+def bind(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+    """Applies a primitive in the innermost interpreter (IR-BIND)."""
+    state = settings()
+    if state.interpreters:
+        inner = state.interpreters[-1]
+        with Override(interpreters=state.interpreters[:-1]):
+            return inner.bind(primitive, inputs, attrs)  # type: ignore[no-any-return]
+    return EAGER.bind(primitive, inputs, attrs)
+
+
+class Eager:
+    """Computes at once, and records a node where a gradient may be asked for later."""
+
+    def bind(self, primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+        state = settings()
+        if primitive.name in SPECIAL:
+            outputs = SPECIAL[primitive.name](inputs, attrs)
+        elif any(value.ragged for value in inputs):
+            outputs = _run_ragged(primitive, inputs, attrs, state)
+        else:
+            metas = tuple([value.meta for value in inputs])
+            lowered = lower(primitive, metas, attrs, state.signatures, state.boxing == "explicit")
+            if any(lowered.targets):
+                inputs = tuple([v if t is None else _box(v, t) for v, t in zip(inputs, lowered.targets, strict=True)])
+            outputs = _run(primitive, inputs, lowered, state)
+        return record(primitive, inputs, attrs, outputs, state)
+
+
+EAGER = Eager()
+SPECIAL: dict[str, Any] = {}  # primitives that move tensors rather than compute: name -> function(inputs, attrs) -> outputs
+
+
+def record(
+    primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any], outputs: tuple[Value, ...], state: Settings
+) -> tuple[Value, ...]:
+    """Puts a node behind `outputs` if grad mode is on and some input requires a gradient (AUTO-RECORD)."""
+    if state.grad and primitive.vjp is not None and any([value.requires_grad for value in inputs]):
+        node = Node(primitive, inputs, attrs, tuple([value.meta for value in outputs]), outputs)
+        for index, value in enumerate(outputs):
+            if is_float(value.meta.dtype):
+                value.node, value.index, value.requires_grad = node, index, True
+    return outputs
+
+
+def _box(value: Value, target: Meta) -> Value:
+    from ..ops.border import to_global  # boxing is a primitive too: recorded and differentiated
+
+    assert target.placement is not None
+    return to_global(value, placement=target.placement, sbp=target.sbp)  # type: ignore[no-any-return]
+
+
+def _run(primitive: Primitive, inputs: Sequence[Value], lowered: Lowered, state: Settings) -> tuple[Value, ...]:
+    """Runs the kernel on every owned rank and wraps the results."""
+    where = lowered.outputs[0].placement
+    world = state.world
+    if where is None:
+        kernel = state.backend("cpu").kernel(primitive.name)
+        if inputs:
+            ranks = [rank for rank in world.owned if all(rank in value.shards for value in inputs)]
+            calls = {rank: lowered.local for rank in ranks}
+        else:
+            calls = dict.fromkeys(world.owned, lowered.local)
+    else:
+        kernel = state.backend(where.type).kernel(primitive.name)
+        owned = world.owned
+        calls = {rank: call for rank, call in lowered.calls.items() if rank in owned}  # type: ignore[misc]
+    results = _call_kernels(primitive, kernel, inputs, calls, state)
+    if len(lowered.outputs) == 1:
+        return (Value(lowered.outputs[0], results),)
+    return tuple(Value(meta, {rank: out[i] for rank, out in results.items()}) for i, meta in enumerate(lowered.outputs))
+
+
+def _call_kernels(
+    primitive: Primitive, kernel: Any, inputs: Sequence[Value], calls: Mapping[int, Mapping[str, Any]], state: Settings
+) -> dict[int, Any]:
+    """rank -> kernel(local arrays); equal calls on the very same arrays (replicas in one process) run once."""
+    shards = [value.shards for value in inputs]
+    results: dict[int, Any] = {}
+    done: dict[Any, Any] = {}
+    failed: dict[int, str] = {}
+    for rank, call in calls.items():
+        arrays = [held[rank] for held in shards]
+        key = (id(call), *map(id, arrays))
+        if key not in done:
+            try:
+                done[key] = kernel(*arrays, **call)
+            except DataError as error:
+                if not primitive.checked:
+                    raise
+                failed[rank], done[key] = f"{type(error).__name__}: {error}", error
+        elif isinstance(done[key], DataError):
+            failed[rank] = failed[next(iter(failed))]
+        results[rank] = done[key]
+    if primitive.checked:
+        _agree(primitive, failed, results, calls, state)
+    return results
+
+
+def _agree(primitive: Primitive, failed: Mapping[int, str], results: Mapping[int, Any], calls: Mapping[int, Any], state: Settings) -> None:
+    """What the data of one rank makes wrong is an error on every rank (ERR-AGREED)."""
+    entries = state.world.agree(f"{primitive.name}: data check", {rank: failed.get(rank) for rank in state.world.owned})
+    for rank, message in entries.items():
+        if message is not None:
+            own = results.get(rank)
+            raise type(own)(str(own)) if isinstance(own, DataError) else DataError(f"rank {rank}: {message}")
+
+
+def _run_ragged(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any], state: Settings) -> tuple[Value, ...]:
+    """Local operands whose shapes differ from rank to rank: each rank is lowered for itself (LOCAL-RAGGED)."""
+    backend = state.backend("cpu")
+    kernel = backend.kernel(primitive.name)
+    held: dict[int, Any] = {}
+    shapes: dict[int, tuple[Meta, ...]] = {}
+    for rank in state.world.owned:
+        metas = tuple(Meta(backend.shape(v.shards[rank]), v.meta.dtype, v.meta.placement, v.meta.sbp) for v in inputs)
+        lowered = lower(primitive, metas, attrs, state.signatures, False)
+        shapes[rank] = lowered.outputs
+        result = kernel(*[v.shards[rank] for v in inputs], **lowered.local)
+        held[rank] = result if len(lowered.outputs) > 1 else (result,)
+    outputs = []
+    for i in range(len(next(iter(shapes.values())))):
+        metas = tuple(shapes[rank][i] for rank in held)
+        outputs.append(Value(metas[0], {rank: held[rank][i] for rank in held}, ragged=len(set(metas)) > 1))
+    return tuple(outputs)

@@ -1,0 +1,128 @@
+"""Lowering: a primitive on laid-out operands becomes boxings, one kernel call per rank, and the layout of the results.
+
+Implements SIG-LOWER of spec/text/signatures.md.  Pure functions of metadata, cached, the same on every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BoxingError, LocalGlobalError, PlacementError
+from ..layout import NdSbp, Placement
+from .node import Meta, Shape
+from .primitive import Primitive
+from .signature import Signature, letter_ranges, options, requested
+from .space import Space, bind_space, parse
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """What to do: operand layouts to reach (None: as it is), output metas, keyword arguments of each rank's kernel call."""
+
+    targets: tuple[Meta | None, ...]
+    outputs: tuple[Meta, ...]
+    calls: Mapping[int, Mapping[str, Any]]
+    signature: Signature | None
+    local: Mapping[str, Any]
+
+
+_cache: dict[Any, Lowered] = {}
+_CACHE_LIMIT = 100_000
+
+
+def frozen(attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A hashable key of attributes that tells 0.0 from -0.0 and 1 from True."""
+    return tuple([(k, type(v), v.hex() if type(v) is float else v) for k, v in attrs.items()])
+
+
+def lower(primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str, Any], policy: str, explicit: bool) -> Lowered:
+    """The lowering of `primitive` on operands like `metas` under a signature policy ("exact" | "cheap")."""
+    key = (primitive, metas, frozen(attrs), policy, explicit)
+    lowered = _cache.get(key)
+    if lowered is None:
+        if len(_cache) >= _CACHE_LIMIT:
+            _cache.clear()
+        lowered = _cache[key] = _lower(primitive, metas, attrs, policy, explicit)
+    return lowered
+
+
+def _lower(primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str, Any], policy: str, explicit: bool) -> Lowered:
+    attrs = dict(attrs)
+    where = common_placement(primitive.name, metas)
+    sbp: NdSbp | None = None
+    if not metas:
+        where, sbp = attrs.pop("placement", None), attrs.pop("sbp", None)
+    rule = primitive.rule(*metas, **attrs)
+    space = bind_space(primitive.name, parse(rule.space, len(metas)), [m.shape for m in metas], rule.sizes)
+    shapes = [space.shape(dims) for dims in space.outputs]
+    if where is None:
+        whole = {letter: (0, size) for letter, size in space.sizes.items()}
+        outputs = tuple(Meta(shape, dtype) for shape, dtype in zip(shapes, rule.dtypes, strict=True))
+        return Lowered((None,) * len(metas), outputs, {}, None, _call(primitive, space, whole, attrs))
+    if sbp is not None:
+        signature = requested(primitive.name, rule, space, where, sbp)
+    else:
+        signature = options(primitive.name, rule, space, metas, where, policy)[0].signature
+    targets = tuple(None if m.sbp == s else m.with_layout(where, s) for m, s in zip(metas, signature.inputs, strict=True))
+    if explicit and any(targets):
+        _refuse(primitive.name, metas, targets, signature)
+    outputs = tuple(Meta(shape, dtype, where, s) for shape, dtype, s in zip(shapes, rule.dtypes, signature.outputs, strict=True))
+    return Lowered(targets, outputs, _calls(primitive, space, signature, where, attrs), signature, {})
+
+
+def _calls(primitive: Primitive, space: Space, signature: Signature, where: Placement, attrs: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """Each rank's keyword arguments; ranks that run over the same ranges share one object, so that replicas can be recognised."""
+    shared: dict[tuple[tuple[int, int], ...], dict[str, Any]] = {}
+    calls = {}
+    for rank in where:
+        ranges = letter_ranges(space, signature.axes, where, rank)
+        key = tuple(ranges.values())
+        if key not in shared:
+            shared[key] = _call(primitive, space, ranges, attrs)
+        calls[rank] = shared[key]
+    return calls
+
+
+def common_placement(name: str, metas: Sequence[Meta]) -> Placement | None:
+    """The one placement of the operands, None if all are local; errors name both sides (ERR-MIXED, ERR-PLACEMENT)."""
+    first = metas[0].placement if metas else None
+    for i, meta in enumerate(metas):
+        if (meta.placement is None) != (first is None):
+            kinds = ["local" if m.placement is None else "global" for m in metas]
+            raise LocalGlobalError(
+                f"{name}: operands are {', '.join(kinds)}; bring operand {i} over with to_global(placement, sbp) or to_local()"
+            )
+        if meta.placement != first:
+            raise PlacementError(
+                f"{name}: operand 0 is on {first}, operand {i} on {meta.placement}; move one with to_global(placement=...)"
+            )
+    return first
+
+
+def _refuse(name: str, metas: Sequence[Meta], targets: Sequence[Meta | None], signature: Signature) -> None:
+    moves = [f"operand {i} from {m.sbp} to {t.sbp}" for i, (m, t) in enumerate(zip(metas, targets, strict=True)) if t is not None]
+    raise BoxingError(f"{name}: would move {', '.join(moves)} (signature {signature}), but boxing is explicit; call to_global yourself")
+
+
+def _call(primitive: Primitive, space: Space, ranges: Mapping[str, tuple[int, int]], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of one rank's kernel call."""
+    call = dict(attrs)
+    if primitive.local_shape:
+        call["shape"] = local_shape(space, ranges)
+    if space.origins:
+        call["at"] = {a: (*ranges[a], space.sizes[a]) for a in space.origins}
+    return call
+
+
+def local_shape(space: Space, ranges: Mapping[str, tuple[int, int]]) -> Shape:
+    """The shape of this rank's part of the first output."""
+    shape = []
+    for dim in space.outputs[0]:
+        size = 1
+        for letter in dim.letters:
+            lo, hi = ranges[letter]
+            size *= hi - lo
+        shape.append(size)
+    return tuple(shape)

@@ -1,0 +1,93 @@
+"""SBP: what the ranks along one mesh axis hold of a logical tensor.
+
+Implements LAY-SBP of spec/text/layout.md.  ``split(i)`` S(i): consecutive parts of dimension i; ``broadcast`` B: everybody holds all of
+it, bit for bit; ``partial_sum``/``partial_max``/``partial_min`` P: everybody holds an addend of the canonical fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..errors import SbpError
+
+FoldKind = Literal["sum", "max", "min"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """S(axis): the rank at position r of p holds the r-th part of the balanced split of dimension `axis`."""
+
+    axis: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.axis, int) or isinstance(self.axis, bool):
+            raise SbpError(f"sbp.split: the axis must be an int, found {self.axis!r}")
+
+    def __repr__(self) -> str:
+        return f"S({self.axis})"
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """B: every rank holds the whole, with equal bits."""
+
+    def __repr__(self) -> str:
+        return "B"
+
+
+@dataclass(frozen=True)
+class Partial:
+    """P(kind): the logical value is the canonical fold of what the ranks hold."""
+
+    kind: FoldKind = "sum"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("sum", "max", "min"):
+            raise SbpError(f"sbp.partial: the kind must be 'sum', 'max' or 'min', found {self.kind!r}")
+
+    def __repr__(self) -> str:
+        return f"P({self.kind})"
+
+
+Sbp = Split | Broadcast | Partial
+NdSbp = tuple[Sbp, ...]
+
+split = S = Split
+broadcast = B = Broadcast()
+partial_sum = P = Partial("sum")
+partial_max = Partial("max")
+partial_min = Partial("min")
+
+
+def normalize(sbp: Any, mesh: Sequence[int], shape: Sequence[int], what: str) -> NdSbp:
+    """`sbp` (one, or one per mesh axis) checked against a mesh and a shape, negative axes counted from the end.
+
+    Errors: `SbpError` naming `what`.  Source: LAY-SBP.
+    """
+    given = tuple(sbp) if isinstance(sbp, (list, tuple)) else (sbp,)
+    if len(given) != len(mesh):
+        raise SbpError(f"{what}: needs one sbp per mesh axis, the mesh {tuple(mesh)} has {len(mesh)}, found {len(given)}: {given}")
+    return tuple(_normalize_one(one, len(shape), shape, what) for one in given)
+
+
+def _normalize_one(one: Any, ndim: int, shape: Sequence[int], what: str) -> Sbp:
+    if isinstance(one, (Broadcast, Partial)):
+        return one
+    if isinstance(one, Split):
+        if not -ndim <= one.axis < ndim:
+            room = f"must be in [{-ndim}, {ndim})" if ndim else "needs at least one dimension"
+            raise SbpError(f"{what}: {one} of a tensor of {ndim} dimensions (shape {tuple(shape)}); the split axis {room}")
+        return one if one.axis >= 0 else Split(one.axis + ndim)
+    raise SbpError(f"{what}: expected sbp.split(i), sbp.broadcast or sbp.partial_sum/max/min, found {one!r}")
+
+
+def reduced(sbp: NdSbp) -> NdSbp:
+    """`sbp` with every P replaced by B: the layout a gradient is brought to before it is added to others (AUTO-LAYOUT)."""
+    return tuple(broadcast if isinstance(one, Partial) else one for one in sbp)
+
+
+def dual(sbp: NdSbp) -> NdSbp:
+    """The layout of a gradient across the local/global border: S for S, P for B, B for P (BORDER-DUAL)."""
+    return tuple(one if isinstance(one, Split) else broadcast if isinstance(one, Partial) else partial_sum for one in sbp)

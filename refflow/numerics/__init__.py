@@ -1,0 +1,83 @@
+"""What one number is: rounding, the exact fused multiply-add, canonical trees, elementary functions, random numbers.
+
+Implements spec/text/numerics.md (NUM-*) and the generator of spec/text/random.md (RNG-*): pure functions on NumPy
+arrays that know nothing of ranks.
+"""
+
+from refflow.numerics.bits import canonical, digest, digest_many, first_difference, same_bits
+from refflow.numerics.contraction import contract
+from refflow.numerics.dtypes import (
+    DTYPES,
+    bfloat16,
+    bool_,
+    cast,
+    float16,
+    float32,
+    float64,
+    identity,
+    int8,
+    int32,
+    int64,
+    is_bool,
+    is_float,
+    is_half,
+    is_integer,
+    promote,
+    promote_scalar,
+    uint8,
+)
+from refflow.numerics.elementary import FUNCTIONS, apply
+from refflow.numerics.order import argmax, argmin, argsort, maximum, minimum
+from refflow.numerics.philox import integers, normal, random_bits, uniform
+from refflow.numerics.profile import LEAF, PROFILE, CheckResult, check_subnormals, self_check
+from refflow.numerics.rounding import fma32
+from refflow.numerics.trees import aligned, fold_parts, scatter_tree, tree_fold, tree_sum
+
+__all__ = [
+    "DTYPES",
+    "FUNCTIONS",
+    "LEAF",
+    "PROFILE",
+    "CheckResult",
+    "aligned",
+    "apply",
+    "argmax",
+    "argmin",
+    "argsort",
+    "bfloat16",
+    "bool_",
+    "canonical",
+    "cast",
+    "check_subnormals",
+    "contract",
+    "digest",
+    "digest_many",
+    "first_difference",
+    "float16",
+    "float32",
+    "float64",
+    "fma32",
+    "fold_parts",
+    "identity",
+    "int8",
+    "int32",
+    "int64",
+    "integers",
+    "is_bool",
+    "is_float",
+    "is_half",
+    "is_integer",
+    "maximum",
+    "minimum",
+    "normal",
+    "promote",
+    "promote_scalar",
+    "random_bits",
+    "same_bits",
+    "scatter_tree",
+    "self_check",
+    "tree_fold",
+    "tree_sum",
+    "uint8",
+    "uniform",
+]

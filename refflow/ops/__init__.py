@@ -1,0 +1,7 @@
+"""The primitives, one declaration each (spec/text/primitives.md); importing this package fills `refflow.ir.REGISTRY`."""
+
+from __future__ import annotations
+
+from . import border, contraction, creation, elementwise, indexing, order, reduction, shape
+
+__all__ = ["border", "contraction", "creation", "elementwise", "indexing", "order", "reduction", "shape"]

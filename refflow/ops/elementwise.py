@@ -1,0 +1,205 @@
+"""Elementwise primitives: arithmetic, comparison, logic, selection, cast and the elementary functions.
+
+Implements the elementwise chapter of spec/text/primitives.md (OPS-ELEMENTWISE).  Values are the kernels' (NUM-*); here are index spaces, what
+becomes of P, and gradients, each a composition of primitives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..ir import ANTITONE, JOIN_MAX, JOIN_MIN, LINEAR, MONOTONE, Meta, Node, Primitive, Rule, Sample, Value, primitive, vjp_of
+from ..numerics import bool_
+from .shape import scalar, sum_to, zeros_like
+
+Unary = Callable[..., Any]
+_SHAPES = Sample(((3, 4),)), Sample(((),)), Sample(((0, 3),))
+_PAIRS = Sample(((3, 4), (3, 4))), Sample(((3, 4), (4,))), Sample(((2, 1), (1, 3))), Sample(((), (5,)))
+EACH = (0,)
+BOTH = (0, 1)
+
+
+def unary(name: str, gradient: Unary | None, carries: Any = (), dtype: Any = None, doc: str = "") -> Primitive:
+    """A primitive on one operand; `gradient(g, x, y)` in primitives, y the output."""
+
+    def vjp(node: Node, g: Value) -> list[Value | None]:
+        return [gradient(g, node.inputs[0], node.outputs[0])]  # type: ignore[misc]
+
+    made = primitive(name, "... -> ...", carries=carries, dtype=dtype, samples=_SHAPES, doc=doc)
+    if gradient is not None:
+        vjp_of(made)(vjp)
+    return made
+
+
+def binary(name: str, carries: Any = (), dtype: Any = None, doc: str = "") -> Primitive:
+    """A primitive on two operands of one dtype, broadcast together."""
+
+    def rule(x: Meta, y: Meta) -> Rule:
+        from ..ir import same_dtype
+
+        operand = same_dtype(name, x, y)
+        return Rule("..., ... -> ...", (dtype or operand,), carries=carries)
+
+    return primitive(name, rule, samples=_PAIRS, doc=doc)
+
+
+def _flat(g: Value, x: Value, y: Value) -> Value:
+    return zeros_like(x)
+
+
+neg = unary("neg", lambda g, x, y: neg(g), ((EACH, LINEAR), (EACH, ANTITONE)), doc="-x")
+absolute = unary("abs", lambda g, x, y: mul(g, sign(x)), doc="|x|")
+sign = unary("sign", _flat, ((EACH, MONOTONE),), doc="-1, ±0 or 1; NaN stays NaN")
+floor = unary("floor", _flat, ((EACH, MONOTONE),), doc="the largest integer <= x")
+ceil = unary("ceil", _flat, ((EACH, MONOTONE),), doc="the least integer >= x")
+trunc = unary("trunc", _flat, ((EACH, MONOTONE),), doc="x without its fraction")
+rounded = unary("round", _flat, ((EACH, MONOTONE),), doc="the nearest integer, ties to even")
+sqrt = unary("sqrt", lambda g, x, y: div(g, mul(scalar(2.0, y), y)), doc="the square root, correctly rounded")
+rsqrt = unary("rsqrt", lambda g, x, y: mul(mul(scalar(-0.5, y), g), mul(mul(y, y), y)), doc="1 / sqrt(x), correctly rounded")
+exp = unary("exp", lambda g, x, y: mul(g, y), ((EACH, MONOTONE),), doc="e to the x, correctly rounded")
+log = unary("log", lambda g, x, y: div(g, x), doc="the natural logarithm, correctly rounded")
+log1p = unary("log1p", lambda g, x, y: div(g, add(scalar(1.0, x), x)), doc="log(1 + x), correctly rounded")
+expm1 = unary("expm1", lambda g, x, y: mul(g, add(y, scalar(1.0, y))), ((EACH, MONOTONE),), doc="exp(x) - 1, correctly rounded")
+tanh = unary("tanh", lambda g, x, y: mul(g, sub(scalar(1.0, y), mul(y, y))), ((EACH, MONOTONE),), doc="the hyperbolic tangent, correctly rounded")
+sigmoid = unary("sigmoid", lambda g, x, y: mul(g, mul(y, sub(scalar(1.0, y), y))), ((EACH, MONOTONE),), doc="1 / (1 + exp(-x)), correctly rounded")
+softplus = unary("softplus", lambda g, x, y: mul(g, sigmoid(x)), ((EACH, MONOTONE),), doc="log(1 + exp(x)), correctly rounded")
+erf = unary("erf", lambda g, x, y: mul(g, mul(scalar(2 / math.sqrt(math.pi), x), exp(neg(mul(x, x))))), ((EACH, MONOTONE),),
+            doc="the error function, correctly rounded")  # fmt: skip
+sin = unary("sin", lambda g, x, y: mul(g, cos(x)), doc="the sine, correctly rounded")
+cos = unary("cos", lambda g, x, y: neg(mul(g, sin(x))), doc="the cosine, correctly rounded")
+relu = unary("relu", lambda g, x, y: where(gt(x, scalar(0.0, x)), g, scalar(0.0, g)), ((EACH, MONOTONE),), doc="max(x, 0); gradient 0 at 0")
+
+
+def _gelu_gradient(g: Value, x: Value, y: Value) -> Value:
+    """Phi(x) + x phi(x), with Phi by erf and phi by exp, each step rounded."""
+    cdf = mul(scalar(0.5, x), add(scalar(1.0, x), erf(mul(x, scalar(math.sqrt(0.5), x)))))
+    density = mul(scalar(1 / math.sqrt(2 * math.pi), x), exp(mul(scalar(-0.5, x), mul(x, x))))
+    return mul(g, add(cdf, mul(x, density)))
+
+
+gelu = unary("gelu", _gelu_gradient, doc="x Phi(x), correctly rounded")
+isnan = unary("isnan", None, dtype=bool_, doc="whether x is NaN")
+isinf = unary("isinf", None, dtype=bool_, doc="whether x is an infinity")
+isfinite = unary("isfinite", None, dtype=bool_, doc="whether x is neither NaN nor an infinity")
+logical_not = unary("logical_not", None, ((EACH, ANTITONE),), bool_, doc="not x")
+
+add = binary("add", ((BOTH, LINEAR),), doc="x + y")
+sub = binary("sub", ((BOTH, LINEAR),), doc="x - y")
+mul = binary("mul", ((EACH, LINEAR), ((1,), LINEAR)), doc="x * y")
+div = binary("div", ((EACH, LINEAR),), doc="x / y, floats only")
+floor_divide = binary("floor_divide", doc="floor(x / y) as Python's //")
+remainder = binary("remainder", doc="x - y floor(x / y) as Python's %")
+pow_ = binary("pow", doc="x to the y, correctly rounded")
+maximum = binary("maximum", ((BOTH, JOIN_MAX),), doc="IEEE 754-2019 maximum: NaN propagates, -0 < +0")
+minimum = binary("minimum", ((BOTH, JOIN_MIN),), doc="IEEE 754-2019 minimum: NaN propagates, -0 < +0")
+eq = binary("eq", dtype=bool_, doc="x == y")
+ne = binary("ne", dtype=bool_, doc="x != y")
+lt = binary("lt", dtype=bool_, doc="x < y")
+le = binary("le", dtype=bool_, doc="x <= y")
+gt = binary("gt", dtype=bool_, doc="x > y")
+ge = binary("ge", dtype=bool_, doc="x >= y")
+logical_and = binary("logical_and", ((BOTH, JOIN_MIN),), bool_, doc="x and y")
+logical_or = binary("logical_or", ((BOTH, JOIN_MAX),), bool_, doc="x or y")
+logical_xor = binary("logical_xor", dtype=bool_, doc="x or y but not both")
+
+
+@vjp_of(add)
+def _add_vjp(node: Node, g: Value) -> list[Value | None]:
+    x, y = node.inputs
+    return [sum_to(g, x), sum_to(g, y)]
+
+
+@vjp_of(sub)
+def _sub_vjp(node: Node, g: Value) -> list[Value | None]:
+    x, y = node.inputs
+    return [sum_to(g, x), sum_to(neg(g), y)]
+
+
+@vjp_of(mul)
+def _mul_vjp(node: Node, g: Value) -> list[Value | None]:
+    x, y = node.inputs
+    return [sum_to(mul(g, y), x) if x.requires_grad else None, sum_to(mul(g, x), y) if y.requires_grad else None]
+
+
+@vjp_of(div)
+def _div_vjp(node: Node, g: Value) -> list[Value | None]:
+    x, y = node.inputs
+    return [sum_to(div(g, y), x), sum_to(neg(div(mul(g, node.outputs[0]), y)), y) if y.requires_grad else None]
+
+
+@vjp_of(remainder)
+def _remainder_vjp(node: Node, g: Value) -> list[Value | None]:
+    x, y = node.inputs
+    return [sum_to(g, x), sum_to(neg(mul(g, floor_divide(x, y))), y)]
+
+
+@vjp_of(pow_)
+def _pow_vjp(node: Node, g: Value) -> list[Value | None]:
+    """y x^(y-1) (0 where y is 0), and x^y log x (0 where x is 0 and y >= 0)."""
+    x, y = node.inputs
+    zero, one = scalar(0.0, x), scalar(1.0, x)
+    dx = dy = None
+    if x.requires_grad:
+        dx = sum_to(mul(g, where(eq(y, zero), zero, mul(y, pow_(x, sub(y, one))))), x)
+    if y.requires_grad:
+        flat = logical_and(eq(x, zero), ge(y, zero))
+        dy = sum_to(mul(g, where(flat, zero, mul(node.outputs[0], log(x)))), y)
+    return [dx, dy]
+
+
+def _choose_vjp(first: Primitive) -> Callable[..., list[Value | None]]:
+    """The gradient of maximum/minimum goes to the chosen operand, half to each where they are equal."""
+
+    def vjp(node: Node, g: Value) -> list[Value | None]:
+        x, y = node.inputs
+        half = mul(g, scalar(0.5, g))
+        tie, zero = eq(x, y), scalar(0.0, g)
+        return [sum_to(where(tie, half, where(first(a, b), g, zero)), a) for a, b in ((x, y), (y, x))]
+
+    return vjp
+
+
+vjp_of(maximum)(_choose_vjp(gt))
+vjp_of(minimum)(_choose_vjp(lt))
+
+
+def _where_rule(c: Meta, x: Meta, y: Meta) -> Rule:
+    from ..errors import DtypeError
+    from ..ir import EXACT, same_dtype
+
+    if c.dtype != bool_:
+        raise DtypeError(f"where: the condition must be bool, found {c.dtype.name}")
+    return Rule("..., ..., ... -> ...", (same_dtype("where", x, y),), carries=(((1, 2), EXACT),))
+
+
+def _where_vjp(node: Node, g: Value) -> list[Value | None]:
+    c, x, y = node.inputs
+    zero = scalar(0.0, g)
+    return [None, sum_to(where(c, g, zero), x), sum_to(where(c, zero, g), y)]
+
+
+where = primitive("where", _where_rule, vjp=_where_vjp, doc="x where c, else y",
+                  samples=(Sample(((3, 4), (3, 4), (3, 4)), dtypes=("bool", "", "")), Sample(((3, 1), (4,), ()), dtypes=("bool", "", ""))))  # fmt: skip
+
+
+def _cast_rule(x: Meta, *, dtype: np.dtype[Any]) -> Rule:
+    """P(max) and P(min) survive what keeps order: float to float, and widening integers; P(sum) only algebra."""
+    kinds = x.dtype.kind == dtype.kind or (x.dtype.kind in "fV" and dtype.kind in "fV")
+    ordered = kinds and (dtype.kind not in "iu" or dtype.itemsize >= x.dtype.itemsize)
+    carries: Any = ((EACH, LINEAR_FLOAT),) if kinds and dtype.kind not in "b" else ()
+    return Rule("... -> ...", (dtype,), carries=(*carries, *(((EACH, MONOTONE),) if ordered else ())))
+
+
+LINEAR_FLOAT = LINEAR.__class__("linear", LINEAR.kinds, False)  # a widened integer sum may wrap where the narrow one did not
+
+
+def _cast_vjp(node: Node, g: Value) -> list[Value | None]:
+    return [cast(g, dtype=node.inputs[0].meta.dtype)]
+
+
+cast = primitive("cast", _cast_rule, vjp=_cast_vjp, doc="x in another dtype, rounded once",
+                 samples=(Sample(((3, 4),), {"dtype": np.dtype("float64")}), Sample(((5,),), {"dtype": np.dtype("int32")})))  # fmt: skip

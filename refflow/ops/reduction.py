@@ -1,0 +1,112 @@
+"""Reductions other than `sum`: prod, amax, amin, any, all, argmax, argmin.
+
+Implements the reduction chapter of spec/text/primitives.md (OPS-REDUCTION); orders and ties are NUM-ORDER's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import AttributeValueError, DtypeError, ShapeError
+from ..ir import LINEAR, Meta, Node, Primitive, Rule, Sample, Value, primitive
+from ..numerics import bool_, int64
+from .elementwise import cast, div, eq, mul, where
+from .shape import expand, reduction_rule, reshape, scalar, spread, sum_, transpose
+
+Shape = tuple[int, ...]
+_DIMS = Sample(((4, 3),), {"dims": (0,)}), Sample(((4, 3),), {"dims": (1,)}), Sample(((2, 3, 4),), {"dims": (0, 2)})
+
+
+def _needs_elements(name: str, x: Meta, dims: Shape) -> None:
+    if any(x.shape[d] == 0 for d in dims if d < len(x.shape)):
+        raise ShapeError(f"{name}: a dimension of size 0 has no {name} (shape {x.shape}, dims {dims})")
+
+
+def _extreme(name: str, doc: str) -> Primitive:
+    def rule(x: Meta, *, dims: Shape) -> Rule:
+        _needs_elements(name, x, dims)
+        kind: Any = name[1:]
+        from ..ir import EXACT
+
+        join = type(EXACT)("join", ((kind, kind),), True)
+        return reduction_rule(name, x, dims, dtypes=(x.dtype,), fold=kind, carries=(((0,), join),))
+
+    def vjp(node: Node, g: Value) -> list[Value | None]:
+        """Shared equally among the elements that reach the extreme."""
+        x, dims = node.inputs[0], node.attrs["dims"]
+        hit = eq(x, spread(node.outputs[0], x, dims))
+        count = sum_(cast(hit, dtype=g.meta.dtype), dims=dims)
+        return [where(hit, spread(div(g, count), x, dims), scalar(0.0, g))]
+
+    return primitive(name, rule, vjp=vjp, samples=_DIMS, doc=doc)
+
+
+amax = _extreme("amax", "the largest element over dims; NaN propagates")
+amin = _extreme("amin", "the least element over dims; NaN propagates")
+
+
+def _logical(name: str, kind: Any, doc: str) -> Primitive:
+    def rule(x: Meta, *, dims: Shape) -> Rule:
+        if x.dtype != bool_:
+            raise DtypeError(f"{name}: needs bool, found {x.dtype.name}")
+        join = LINEAR.__class__("join", ((kind, kind),), True)
+        return reduction_rule(name, x, dims, dtypes=(bool_,), fold=kind, carries=(((0,), join),))
+
+    samples = tuple(Sample(s.shapes, s.attrs, ("bool",)) for s in (*_DIMS, Sample(((0, 3),), {"dims": (0,)})))
+    return primitive(name, rule, samples=samples, doc=doc)
+
+
+any_ = _logical("any", "max", "whether some element over dims is true")
+all_ = _logical("all", "min", "whether every element over dims is true")
+
+
+def _prod_rule(x: Meta, *, dims: Shape) -> Rule:
+    return reduction_rule("prod", x, dims, dtypes=(x.dtype,))
+
+
+def _prod_vjp(node: Node, g: Value) -> list[Value | None]:
+    """For each element the product of the others, by a square with ones on its diagonal: right where elements are zero."""
+    x, dims = node.inputs[0], node.attrs["dims"]
+    kept = tuple(d for d in range(len(x.meta.shape)) if d not in dims)
+    order = (*kept, *dims)
+    moved = transpose(x, perm=order)
+    flat = reshape(moved, shape=(*(x.meta.shape[d] for d in kept), -1 if not dims else _count(x.meta.shape, dims)))
+    others = prod(_ones_on_diagonal(flat), dims=(len(kept) + 1,))
+    back = reshape(others, shape=moved.meta.shape)
+    return [mul(spread(g, x, dims), transpose(back, perm=tuple(order.index(d) for d in range(len(order)))))]
+
+
+def _count(shape: Shape, dims: Shape) -> int:
+    total = 1
+    for d in dims:
+        total *= shape[d]
+    return total
+
+
+def _ones_on_diagonal(x: Value) -> Value:
+    """(..., n) -> (..., n, n): row i holds x with its i-th element replaced by 1."""
+    from .creation import eye_like
+
+    *batch, n = x.meta.shape
+    rows = expand(reshape(x, shape=(*batch, 1, n)), shape=(*batch, n, n))
+    return where(eye_like(n, x), scalar(1.0, x), rows)  # type: ignore[no-any-return]
+
+
+prod = primitive("prod", _prod_rule, vjp=_prod_vjp, samples=(*_DIMS, Sample(((0, 3),), {"dims": (0,)})), doc="the product over dims, a pure tree",
+                 whole_because="there is no P(prod)")  # fmt: skip
+
+
+def _index_of(name: str, doc: str) -> Primitive:
+    def rule(x: Meta, *, dim: int) -> Rule:
+        if not 0 <= dim < len(x.shape):
+            raise AttributeValueError(f"{name}: dim must be in [0, {len(x.shape)}), found {dim}")
+        _needs_elements(name, x, (dim,))
+        left = " ".join(f"[d{d}]" if d == dim else f"d{d}" for d in range(len(x.shape)))
+        return Rule(f"{left} -> {' '.join(f'd{d}' for d in range(len(x.shape)) if d != dim)}", (int64,))
+
+    return primitive(name, rule, samples=(Sample(((4, 3),), {"dim": 0}), Sample(((4, 3),), {"dim": 1})), doc=doc,
+                     whole_because="the index of an extreme does not fold")  # fmt: skip
+
+
+argmax = _index_of("argmax", "the lowest index of the largest element; NaN is the largest")
+argmin = _index_of("argmin", "the lowest index of the least element; NaN is the least")

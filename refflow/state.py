@@ -1,0 +1,100 @@
+"""The settings in force: world, back ends, grad mode, choice of signatures, kind of boxing; one context variable holds them all.
+
+Implements STATE-CONTEXT of spec/text/worlds.md.  Each thread and each `with` block sees its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from .errors import AttributeValueError, BackendError
+from .kernels import Backend, ReferenceBackend
+from .world.base import World
+from .world.virtual import VirtualWorld
+
+
+@lru_cache(maxsize=1)
+def reference_backend() -> Backend:
+    """The one reference back end."""
+    return ReferenceBackend()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is in force.  `logs` are open communication logs, `interpreter` names who carries out primitives."""
+
+    world: World
+    backends: Mapping[str, Backend]
+    grad: bool = True
+    signatures: Literal["exact", "cheap"] = "exact"
+    boxing: Literal["implicit", "explicit"] = "implicit"
+    logs: tuple[Any, ...] = ()
+    interpreters: tuple[Any, ...] = ()
+    generator: Any = field(default=None, compare=False)
+
+    def backend(self, type: str) -> Backend:
+        """The back end bound to a device type."""
+        try:
+            return self.backends[type]
+        except KeyError:
+            bound = ", ".join(sorted(self.backends))
+            raise BackendError(
+                f"no back end is bound to device type '{type}'; bound are: {bound}. Bind one with flow.bind_device('{type}', 'reference')"
+            ) from None
+
+
+def _initial() -> Settings:
+    from .random import Generator
+
+    return Settings(VirtualWorld(1), {"cpu": reference_backend()}, generator=Generator())
+
+
+_settings: ContextVar[Settings] = ContextVar("refflow_settings")
+
+
+def settings() -> Settings:
+    """The settings in force here."""
+    try:
+        return _settings.get()
+    except LookupError:
+        _settings.set(_initial())
+        return _settings.get()
+
+
+class Override:
+    """Settings changed from now on; as a context manager, until the block ends."""
+
+    def __init__(self, **changes: Any) -> None:
+        before = settings()
+        self._token: Token[Settings] = _settings.set(replace(before, **changes))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        _settings.reset(self._token)
+
+
+def signatures(policy: str) -> Override:
+    """Which signatures may be chosen: "exact" (default: bits never change) or "cheap" (also what only algebra justifies).
+
+    A function and a context manager.  Errors: `AttributeValueError`.  Source: SIG-POLICY.
+    """
+    if policy not in ("exact", "cheap"):
+        raise AttributeValueError(f"signatures: must be 'exact' or 'cheap', found {policy!r}")
+    return Override(signatures=policy)
+
+
+def boxing(policy: str) -> Override:
+    """Whether operations may move tensors by themselves: "implicit" (default) or "explicit" (then it is a `BoxingError`).
+
+    A function and a context manager.  Source: SIG-EXPLICIT.
+    """
+    if policy not in ("implicit", "explicit"):
+        raise AttributeValueError(f"boxing: must be 'implicit' or 'explicit', found {policy!r}")
+    return Override(boxing=policy)

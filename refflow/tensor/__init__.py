@@ -1,0 +1,1 @@
+"""Tensor, views, autograd (spec/text/tensors.md, spec/text/autograd.md)."""

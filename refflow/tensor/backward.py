@@ -1,0 +1,148 @@
+"""backward and grad: the user's side of `vjp`.
+
+Implements AUTO-BACKWARD, AUTO-SEED and AUTO-ACCUMULATE of spec/text/autograd.md, and the grad mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from ..errors import AutogradError, ShapeError
+from ..ir import Value
+from ..layout import reduced
+from ..ops.border import to_global
+from ..ops.creation import full
+from ..ops.elementwise import add
+from ..state import Override, settings
+from .autograd import leaves, reachable, vjp
+from .tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _seeds(outputs: Sequence[Tensor], gradients: Sequence[Tensor | None] | None) -> list[Value]:
+    """The cotangent of each output: the one given, or 1 for a scalar (AUTO-SEED)."""
+    seeds = []
+    for output, gradient in zip(outputs, gradients or [None] * len(outputs), strict=True):
+        value = output.value
+        if not value.requires_grad:
+            raise AutogradError("backward: the tensor requires no gradient and nothing behind it does; call requires_grad_() on a leaf first")
+        if gradient is not None:
+            if gradient.shape != value.meta.shape:
+                raise ShapeError(f"backward: the gradient has shape {gradient.shape}, the tensor {value.meta.shape}")
+            seeds.append(_placed(gradient.value, value))
+        elif output.numel() != 1:
+            raise AutogradError(f"backward: needs a gradient for a tensor of shape {output.shape}; only one of one element has the default 1")
+        else:
+            seeds.append(_ones(value))
+    return seeds
+
+
+def _placed(gradient: Value, value: Value) -> Value:
+    meta = value.meta
+    if meta.placement is None or meta.sbp is None or gradient.meta.placement is None:
+        return gradient
+    return to_global(gradient, placement=meta.placement, sbp=reduced(meta.sbp))  # type: ignore[no-any-return]
+
+
+def _ones(value: Value) -> Value:
+    meta = value.meta
+    where = {} if meta.placement is None or meta.sbp is None else {"placement": meta.placement, "sbp": reduced(meta.sbp)}
+    return full(shape=meta.shape, value=1.0, dtype=meta.dtype, **where)  # type: ignore[no-any-return]
+
+
+def backward(
+    outputs: Sequence[Tensor], gradients: Sequence[Tensor | None] | None = None, *, retain_graph: bool | None = None, create_graph: bool = False
+) -> None:
+    """Adds the gradient of the outputs to `.grad` of every leaf behind them; leaf gradients have the leaf's own sbp (AUTO-ACCUMULATE)."""
+    values = [output.value for output in outputs]
+    seeds = _seeds(outputs, gradients)
+    targets = {key: value for key, value in leaves(values).items() if value.owner is not None}
+    targets.update({id(v): v for node in reachable(values) for v in node.outputs if v.owner is not None})
+    found = vjp(values, seeds, retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph, watch=list(targets.values()))
+    for key, g in found.items():
+        tensor = targets[key].owner() if key in targets else None
+        if tensor is None:
+            continue
+        if tensor.grad is None:
+            tensor.grad = Tensor(g)
+        else:
+            with Override(grad=create_graph):
+                tensor.grad = Tensor(add(tensor.grad.value, g))
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of the outputs to `inputs`, each in the layout of its input with P reduced; `.grad` is left alone.
+
+    Errors: `AutogradError` if an input has no part in the outputs (unless `allow_unused`, then None).  Source: AUTO-VJP.
+    """
+    outs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+    ins = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    given = [grad_outputs] if isinstance(grad_outputs, Tensor) else grad_outputs
+    wanted = [tensor.value for tensor in ins]
+    for i, value in enumerate(wanted):
+        if not value.requires_grad:
+            raise AutogradError(f"grad: input {i} requires no gradient")
+    retain = create_graph if retain_graph is None else retain_graph
+    found = vjp([o.value for o in outs], _seeds(outs, given), retain_graph=retain, create_graph=create_graph, watch=wanted)
+    results = [found.get(id(value)) for value in wanted]
+    if not allow_unused and any(g is None for g in results):
+        raise AutogradError(f"grad: input {results.index(None)} has no part in the outputs; allow_unused=True gives None for it")
+    return tuple(None if g is None else Tensor(g) for g in results)
+
+
+class GradMode:
+    """Sets whether operations are recorded, for a `with` block or a decorated function."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._stack: list[Override] = []
+
+    def __enter__(self) -> Self:
+        self._stack.append(Override(grad=self._enabled))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.pop().__exit__(kind, error, trace)
+
+    def __call__(self, function: F) -> F:
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with type(self)(self._enabled) if type(self) is GradMode else type(self)():  # type: ignore[call-arg]
+                return function(*args, **kwargs)
+
+        return run  # type: ignore[return-value]
+
+
+class no_grad(GradMode):
+    """Operations in the block (or decorated function) are not recorded."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+
+
+class enable_grad(GradMode):
+    """Operations in the block (or decorated function) are recorded."""
+
+    def __init__(self) -> None:
+        super().__init__(True)
+
+
+def set_grad_enabled(enabled: bool) -> Override:
+    """Sets the grad mode from now on; as a context manager, for the block."""
+    return Override(grad=enabled)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are recorded."""
+    return settings().grad

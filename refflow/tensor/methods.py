@@ -1,0 +1,136 @@
+"""The functions of refflow.functional as methods and operators of Tensor.
+
+Implements TENSOR-METHODS of spec/text/tensors.md: one table, so a method is its function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import AttributeValueError
+from ..functional import arithmetic, creation, movement, reduction
+from ..numerics import bool_, float16, float32, float64, bfloat16, int8, int32, int64, is_bool, uint8
+from .tensor import Tensor
+
+METHODS: dict[str, Callable[..., Any]] = {
+    **{n: getattr(arithmetic, n) for n in (
+        "add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge",
+        "logical_and", "logical_or", "logical_xor", "logical_not", "neg", "abs", "sign", "floor", "ceil", "trunc", "round", "sqrt", "rsqrt",
+        "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "erf", "sin", "cos", "isnan", "isinf", "isfinite", "relu", "square", "reciprocal",
+        "masked_fill", "clamp", "cast", "to")},
+    **{n: getattr(movement, n) for n in (
+        "reshape", "view", "flatten", "squeeze", "unsqueeze", "permute", "transpose", "swapaxes", "t", "movedim", "expand", "expand_as",
+        "broadcast_to", "repeat", "narrow", "select", "split", "chunk", "unbind", "flip", "roll", "tril", "triu", "clone", "contiguous")},
+    **{n: getattr(reduction, n) for n in (
+        "sum", "mean", "var", "std", "norm", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "any", "all", "matmul", "mm", "bmm",
+        "dot", "cumsum", "cumprod", "argsort", "sort", "topk", "index_select", "gather", "scatter_add", "index_add", "allclose", "equal")},
+}  # fmt: skip
+
+
+def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: function(other, self)
+
+
+def _or_not(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A binary operator: foreign operands are left to the other side."""
+
+    def operator(self: Tensor, other: Any) -> Any:
+        return function(self, other) if isinstance(other, (Tensor, bool, int, float)) or hasattr(other, "item") else NotImplemented
+
+    return operator
+
+
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "__add__": arithmetic.add, "__sub__": arithmetic.sub, "__mul__": arithmetic.mul, "__truediv__": arithmetic.div,
+    "__floordiv__": arithmetic.floor_divide, "__mod__": arithmetic.remainder, "__pow__": arithmetic.pow, "__matmul__": reduction.matmul,
+    "__eq__": arithmetic.eq, "__ne__": arithmetic.ne, "__lt__": arithmetic.lt, "__le__": arithmetic.le, "__gt__": arithmetic.gt,
+    "__ge__": arithmetic.ge, "__and__": arithmetic.logical_and, "__or__": arithmetic.logical_or, "__xor__": arithmetic.logical_xor,
+}  # fmt: skip
+REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
+IN_PLACE = ("add", "sub", "mul", "div")
+
+
+def _in_place(function: Callable[..., Any]) -> Callable[..., Tensor]:
+    """x.f_(…): the result of x.f(…), written into x; the left side keeps its dtype, placement and sbp (TENSOR-INPLACE)."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self.write(function(self, *args, **kwargs).value)
+
+    method.__doc__ = f"In-place form of {function.__name__}."
+    return method
+
+
+def _fill(self: Tensor, value: float) -> Tensor:
+    """Writes the logical value `value` everywhere."""
+    return self.write(creation.full_like(self.detach(), value).value)
+
+
+def _copy(self: Tensor, source: Tensor) -> Tensor:
+    """Writes the values of `source`, broadcast."""
+    return self.write(movement.expand(source, self.shape).value)
+
+
+def _getitem(self: Tensor, key: Any) -> Tensor:
+    """x[key]: ints, slices, None and "..." give views; one integer tensor selects along the first dimension; a bool mask is refused."""
+    if isinstance(key, Tensor):
+        return _select(self, key)
+    lens, shape = movement.basic_index(self, key if isinstance(key, tuple) else (key,))
+    part = self.view_through(lens)
+    return movement.reshape(part, shape)
+
+
+def _select(self: Tensor, index: Tensor) -> Tensor:
+    from ..ops.indexing import index_select
+
+    if is_bool(index.dtype):
+        raise AttributeValueError("index: a bool mask gives a shape that depends on data; use where() or masked_fill()")
+    return Tensor(index_select(self.value, index.value, dim=0))
+
+
+def _setitem(self: Tensor, key: Any, value: Any) -> None:
+    if isinstance(key, Tensor) and is_bool(key.dtype):
+        new = arithmetic.where(key, value, self)
+        self.write(new.value)
+        return
+    if isinstance(key, Tensor):
+        raise AttributeValueError("index: assignment takes ints, slices or a bool mask; use scatter_add() or index_add() for index tensors")
+    part = _getitem(self, key)
+    if not isinstance(value, Tensor):
+        value = Tensor(arithmetic.scalar_like(value, self.value, self.dtype))
+    part.write(movement.expand(value, part.shape).value)
+
+
+def _caster(dtype: Any) -> Callable[[Tensor], Tensor]:
+    return lambda self: arithmetic.cast(self, dtype)
+
+
+def _type_as(self: Tensor, other: Tensor) -> Tensor:
+    return arithmetic.cast(self, other.dtype)
+
+
+def attach() -> None:
+    """Gives Tensor its methods and operators; called once, at import."""
+    for name, function in METHODS.items():
+        setattr(Tensor, name, function)
+    for name, function in OPERATORS.items():
+        setattr(Tensor, name, _or_not(function))
+    for name in REFLECTED:
+        setattr(Tensor, f"__r{name}__", _or_not(_reflected(OPERATORS[f"__{name}__"])))
+    for name in IN_PLACE:
+        method = _in_place(METHODS[name])
+        setattr(Tensor, f"{name}_", method)
+        setattr(Tensor, f"__i{'truediv' if name == 'div' else name}__", method)
+    for name in ("neg", "abs", "exp", "log", "sqrt", "tanh", "sigmoid", "relu", "floor", "ceil", "round", "clamp", "masked_fill", "pow", "square"):
+        setattr(Tensor, f"{name}_", _in_place(METHODS[name]))
+    extra: dict[str, Any] = {
+        "__neg__": arithmetic.neg, "__abs__": arithmetic.abs, "__invert__": arithmetic.logical_not, "__getitem__": _getitem,
+        "__setitem__": _setitem, "fill_": _fill, "copy_": _copy, "type_as": _type_as,
+        "zero_": lambda self: _fill(self, 0), "T": property(movement.t), "mT": property(lambda self: movement.transpose(self, -2, -1)),
+        "float": _caster(float32), "double": _caster(float64), "half": _caster(float16), "bfloat16": _caster(bfloat16), "int": _caster(int32),
+        "long": _caster(int64), "bool": _caster(bool_), "char": _caster(int8), "byte": _caster(uint8),
+    }  # fmt: skip
+    for name, function in extra.items():
+        setattr(Tensor, name, function)
+
+

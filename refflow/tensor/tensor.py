@@ -1,0 +1,390 @@
+"""Tensor: a cell that holds a value, its gradient, and perhaps a view of another cell.
+
+Implements TENSOR-CELL, TENSOR-INPLACE and TENSOR-LOGICAL of spec/text/tensors.md.  The operations are in refflow/functional, attached as
+methods by refflow/tensor/methods.py.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..boxing import format_sbp
+from ..errors import AutogradError, LocalGlobalError, PlacementError, SbpError, ShapeError
+from ..ir import Value
+from ..layout import NdSbp, Placement, broadcast, normalize
+from ..numerics import is_float
+from ..ops.border import local_to_global, to_global, to_local
+from ..ops.elementwise import cast
+from ..state import settings
+from .view import Lens
+
+Array = np.ndarray[Any, Any]
+
+
+class Tensor:
+    """A tensor: global (it has `placement` and `sbp`) or local (one array per rank)."""
+
+    __slots__ = ("__weakref__", "_base", "_lens", "_seen", "_value", "_version", "grad", "name")
+    __array_priority__ = 1000
+
+    def __init__(self, value: Value) -> None:
+        self._value = value
+        self._base: Tensor | None = None
+        self._lens: Lens | None = None
+        self._seen = self._version = 0
+        self.grad: Tensor | None = None
+        self.name = ""
+
+    # --- the cell ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def value(self) -> Value:
+        """The present value; a view reads its base again if that was written to."""
+        if self._base is not None and self._lens is not None and self._seen != self._base.version:
+            self._value = self._lens.get(self._base.value)
+            self._seen = self._base.version
+        return self._value
+
+    @property
+    def version(self) -> int:
+        """How often the cell was written to."""
+        return self._version if self._base is None else self._base.version
+
+    def view_through(self, lens: Lens) -> Tensor:
+        """A view of this tensor through `lens`."""
+        view = Tensor(lens.get(self.value))
+        view._base, view._lens, view._seen = self, lens, self.version
+        return view
+
+    def write(self, value: Value) -> Tensor:
+        """Gives the cell a new value of its shape, dtype and layout; views write through (TENSOR-INPLACE).
+
+        Errors: `AutogradError` for a leaf that requires a gradient (in grad mode) and for an expanded view; `ShapeError`.
+        """
+        old = self.value
+        if value.meta.shape != old.meta.shape:
+            raise ShapeError(f"in-place: the result has shape {value.meta.shape}, the tensor {old.meta.shape}; in-place cannot grow it")
+        self._refuse_write(old)
+        if value.meta.dtype != old.meta.dtype:
+            value = cast(value, dtype=old.meta.dtype)
+        if value.meta.placement is not None and (value.meta.sbp, value.meta.placement) != (old.meta.sbp, old.meta.placement):
+            value = to_global(value, placement=old.meta.placement, sbp=old.meta.sbp)
+        if self._base is not None:
+            assert self._lens is not None and self._lens.put is not None
+            self._base.write(self._lens.put(self._base.value, value))
+            self._value, self._seen = value, self._base.version
+            return self
+        if old.requires_grad and old.node is None and not value.requires_grad:
+            value = Value(value.meta, value.shards, ragged=value.ragged)  # never the value of another cell
+            self._own(value)
+        self._value = value
+        self._version += 1
+        return self
+
+    def _refuse_write(self, old: Value) -> None:
+        cell: Tensor | None = self
+        while cell is not None:
+            if cell._lens is not None and cell._lens.put is None:
+                raise AutogradError("in-place: writing through an expanded view would write one element many times; clone() it first")
+            if settings().grad and cell._base is None and cell.value.requires_grad and cell.value.node is None:
+                raise AutogradError("in-place: a leaf that requires a gradient cannot be changed in grad mode; use flow.no_grad()")
+            cell = cell._base
+
+    def _own(self, value: Value) -> None:
+        value.requires_grad = True
+        value.owner = weakref.ref(self)
+
+    # --- what it is -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The logical shape; of a local tensor the shape on every rank, `ShapeError` if ranks differ (see `shapes`)."""
+        value = self.value
+        if value.ragged:
+            raise ShapeError(f"shape: ranks hold different shapes: {self.shapes}; use .shapes")
+        return value.meta.shape
+
+    @property
+    def shapes(self) -> dict[int, tuple[int, ...]]:
+        """The local shape on each rank this process owns."""
+        placement = self.value.meta.placement
+        backend = settings().backend("cpu" if placement is None else placement.type)
+        return {rank: backend.shape(array) for rank, array in self.value.shards.items()}
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        return self._value.meta.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self._value.meta.shape)
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self.ndim
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or its entry `dim`."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def numel(self) -> int:
+        """The number of elements of the logical tensor."""
+        total = 1
+        for n in self.shape:
+            total *= n
+        return total
+
+    nelement = numel
+
+    def element_size(self) -> int:
+        """Bytes per element."""
+        return self.dtype.itemsize
+
+    @property
+    def placement(self) -> Placement:
+        """Where it lives; `LocalGlobalError` for a local tensor."""
+        placement = self._value.meta.placement
+        if placement is None:
+            raise LocalGlobalError("placement: a local tensor has none; to_global(placement, sbp) makes a global one")
+        return placement
+
+    @property
+    def sbp(self) -> NdSbp:
+        """One sbp per mesh axis; `LocalGlobalError` for a local tensor."""
+        sbp = self._value.meta.sbp
+        if sbp is None:
+            raise LocalGlobalError("sbp: a local tensor has none; to_global(placement, sbp) makes a global one")
+        return sbp
+
+    @property
+    def is_global(self) -> bool:
+        """Whether it has a placement and an sbp."""
+        return self._value.meta.placement is not None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is one array per rank."""
+        return not self.is_global
+
+    @property
+    def device(self) -> str:
+        """The device type."""
+        return self.placement.type if self.is_global else "cpu"
+
+    # --- gradients --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient will be wanted."""
+        return self.value.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self.requires_grad_(wanted)
+
+    def requires_grad_(self, wanted: bool = True) -> Tensor:
+        """Marks a leaf; `AutogradError` for integers, bools and results of operations."""
+        value = self.value
+        if value.node is not None:
+            if wanted:
+                return self
+            raise AutogradError("requires_grad_: the result of an operation; detach() gives a tensor without gradient")
+        if wanted and not is_float(self.dtype):
+            raise AutogradError(f"requires_grad_: only floating point tensors have gradients, found {self.dtype.name}")
+        if wanted and not value.requires_grad:
+            self._value = Value(value.meta, value.shards, ragged=value.ragged)
+            self._own(self._value)
+        elif not wanted:
+            self._value = Value(value.meta, value.shards, ragged=value.ragged)
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no recorded operation made it."""
+        return self.value.node is None
+
+    @property
+    def grad_fn(self) -> Any:
+        """The node that made it, or None."""
+        return self.value.node
+
+    @property
+    def data(self) -> Tensor:
+        """The same value without gradient."""
+        return self.detach()
+
+    def detach(self) -> Tensor:
+        """The same value, cut off from what made it."""
+        value = self.value
+        return Tensor(Value(value.meta, value.shards, ragged=value.ragged))
+
+    def retain_grad(self) -> None:
+        """Asks that `.grad` be filled for the result of an operation too."""
+        if self.value.node is not None:
+            self.value.owner = weakref.ref(self)
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
+        """Calls `hook(gradient)` when this tensor's gradient is complete; what it returns replaces it.  Returns a remover."""
+        value = self.value
+        if not value.requires_grad:
+            raise AutogradError("register_hook: the tensor requires no gradient")
+        if value.hooks is None:
+            value.hooks = []
+        value.hooks.append(hook)
+        return lambda: value.hooks.remove(hook) if value.hooks and hook in value.hooks else None
+
+    def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:
+        """Adds the gradient of this tensor to `.grad` of every leaf behind it (AUTO-BACKWARD)."""
+        from .backward import backward
+
+        backward([self], None if gradient is None else [gradient], retain_graph=retain_graph, create_graph=create_graph)
+
+    # --- layout -----------------------------------------------------------------------------------------------------------------
+
+    def to_global(self, placement: Placement | None = None, sbp: Any = None, *, grad_sbp: Any = None, check_meta: bool = True) -> Tensor:
+        """This tensor in another layout, or local parts as a global tensor.
+
+        Args: `placement` (default: as it is), `sbp` one or one per mesh axis (default: as it is, S stays S), `grad_sbp` the layout the
+        gradient is brought to first, `check_meta` whether local parts are compared over the ranks.
+        Errors: `SbpError`, `PlacementError`, `ShapeError`, `ReplicaError`.  Source: BOX-*, BORDER-LOCAL-TO-GLOBAL.
+        """
+        value = self.value
+        meta = value.meta
+        if meta.placement is None and (placement is None or sbp is None):
+            raise LocalGlobalError("to_global: a local tensor needs both placement and sbp")
+        placement = placement or meta.placement
+        assert placement is not None
+        check_ranks("to_global", placement)
+        if sbp is None:
+            assert meta.sbp is not None
+            if len(meta.sbp) != placement.ndim:
+                raise SbpError(f"to_global: the mesh changes from {meta.placement} to {placement}; give an sbp for the new one")
+            sbp = meta.sbp
+        nd_sbp = normalize(sbp, placement.mesh, meta.shape, "to_global")
+        attrs: dict[str, Any] = {"placement": placement, "sbp": nd_sbp}
+        if grad_sbp is not None:
+            attrs["grad_sbp"] = normalize(grad_sbp, placement.mesh, meta.shape, "to_global: grad_sbp")
+        if meta.placement is None:
+            if grad_sbp is not None:
+                raise SbpError("to_global: grad_sbp belongs to global tensors; across the border the gradient has the dual layout")
+            return Tensor(local_to_global(value, placement=placement, sbp=nd_sbp, check_meta=check_meta))
+        if (placement, nd_sbp) == (meta.placement, meta.sbp) and grad_sbp is None:
+            return self
+        return Tensor(to_global(value, **attrs))
+
+    def to_local(self) -> Tensor:
+        """What each rank holds; a tensor of size 0 on ranks outside the placement (BORDER-TO-LOCAL)."""
+        return Tensor(to_local(self.value))
+
+    def local_arrays(self) -> Mapping[int, Array]:
+        """rank -> the local array, as NumPy, of the ranks this process owns; for looking, not for computing."""
+        placement = self.value.meta.placement
+        backend = settings().backend("cpu" if placement is None else placement.type)
+        return {rank: backend.to_host(array) for rank, array in self.value.shards.items()}
+
+    # --- the logical value ------------------------------------------------------------------------------------------------------
+
+    def numpy(self) -> Array:
+        """The logical value as a NumPy array, on every rank (a collective); of a local tensor this rank's, if ranks agree.
+
+        Errors: `AutogradError` if a gradient is required (detach() first); `LocalGlobalError` if owned ranks hold different values.
+        """
+        if self.requires_grad and settings().grad:
+            raise AutogradError("numpy: the tensor requires a gradient; call detach().numpy()")
+        return logical_array(self.value)
+
+    def item(self) -> Any:
+        """The one element as a Python number (a collective)."""
+        if self.numel() != 1:
+            raise ShapeError(f"item: needs a tensor of one element, found shape {self.shape}")
+        return logical_array(self.value).reshape(()).item()
+
+    def tolist(self) -> Any:
+        """The logical value as nested lists (a collective)."""
+        return logical_array(self.value).tolist()
+
+    def __bool__(self) -> bool:
+        if self.numel() != 1:
+            raise ShapeError(f"bool: a tensor of shape {self.shape} has no single truth value; use any() or all()")
+        return bool(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __index__(self) -> int:
+        if is_float(self.dtype):
+            raise TypeError(f"only integer tensors of one element can be an index, found {self.dtype.name}")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeError("len() of a 0-d tensor")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if self.ndim == 0:
+            raise TypeError("iteration over a 0-d tensor")
+        return (self[i] for i in range(len(self)))  # type: ignore[index]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        where = f", placement={self.placement}, sbp={format_sbp(self.sbp)}" if self.is_global else ""
+        grad = ", requires_grad=True" if self.requires_grad and self.is_leaf else f", grad_fn={self.grad_fn.primitive.name}" if self.grad_fn else ""
+        tail = f"{where}, dtype={self.dtype.name}{grad})"
+        if self.is_local and not same_everywhere(self.value):
+            parts = "\n".join(f"  rank {rank}: {_digits(array)}" for rank, array in self.local_arrays().items())
+            return f"tensor(one array per rank{tail}\n{parts}"
+        return f"tensor({_digits(logical_array(self.value))}{tail}"
+
+
+def _digits(array: Array) -> str:
+    """The elements as text; an empty sum's -0 shows as 0."""
+    shown = array + np.zeros((), array.dtype) if array.dtype.kind == "f" else array
+    return np.array2string(shown, separator=", ", prefix="tensor(", threshold=200, precision=4)
+
+
+def check_ranks(what: str, placement: Placement) -> None:
+    """`PlacementError` if the world lacks a rank of `placement`."""
+    size = settings().world.size
+    absent = [rank for rank in placement if rank >= size]
+    if absent:
+        raise PlacementError(f"{what}: {placement} names ranks {absent}, the world has ranks 0..{size - 1} ({settings().world.describe()})")
+
+
+def same_everywhere(value: Value) -> bool:
+    """Whether the owned ranks hold one and the same local value."""
+    from ..numerics import same_bits
+
+    arrays = list(value.shards.values())
+    backend = settings().backend("cpu")
+    return all(a is arrays[0] or same_bits(backend.to_host(a), backend.to_host(arrays[0])) for a in arrays[1:])
+
+
+def logical_array(value: Value) -> Array:
+    """The logical value on the host, everywhere (TENSOR-LOGICAL)."""
+    meta, state = value.meta, settings()
+    if meta.placement is None:
+        if not same_everywhere(value):
+            raise LocalGlobalError("the ranks hold different local values; to_global first, or look at local_arrays()")
+        return state.backend("cpu").to_host(next(iter(value.shards.values())))
+    own = state.world.owned
+    ranks = [own[0]] if len(own) == state.world.size else list(range(state.world.size))
+    target = Placement(meta.placement.type, ranks)
+    if (meta.placement, meta.sbp) != (target, (broadcast,)):
+        from ..state import Override
+
+        with Override(grad=False, logs=()):
+            value = to_global(value, placement=target, sbp=(broadcast,))
+    return state.backend(target.type).to_host(value.shards[own[0]])
+
