@@ -1,6 +1,7 @@
-"""refflow: OneFlow's distributed semantics as something to read, check and run; the reference runtime of global tensors.
+"""refflow: OneFlow's distributed semantics as something to read, check and run; the reference runtime of global
+tensors.
 
-    import refflow as flow
+import refflow as flow
 """
 
 from __future__ import annotations

@@ -19,7 +19,9 @@ from .state import Override, settings
 
 @dataclass(frozen=True)
 class Explanation:
-    """One primitive of an operation: the options in order of preference (the first is taken) and the signatures the policy refuses."""
+    """One primitive of an operation: the options in order of preference (the first is taken) and the signatures the
+    policy refuses.
+    """
 
     name: str
     space: str
@@ -71,12 +73,18 @@ def describe(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str
     policy = settings().signatures
     ranked = options(primitive.name, rule, space, metas, placement, policy)
     integer = all(m.dtype.kind in "iub" for m in metas)
-    refused = [f"{s!s:40s} refused: {s.why}" for s in candidates(rule, space, integer, placement) if not s.exact and policy == "exact"]
+    refused = [
+        f"{s!s:40s} refused: {s.why}"
+        for s in candidates(rule, space, integer, placement)
+        if not s.exact and policy == "exact"
+    ]
     return Explanation(primitive.name, rule.space, policy, tuple(ranked), tuple(refused))
 
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanations:
-    """Runs ``function(*args)`` and tells, for each primitive in it, the candidate signatures, their bytes and the reason of the choice."""
+    """Runs ``function(*args)`` and tells, for each primitive in it, the candidate signatures, their bytes and the
+    reason of the choice.
+    """
     recorder = _Recorder()
     with Override(interpreters=(*settings().interpreters, recorder), grad=False):
         function(*args, **kwargs)

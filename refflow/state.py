@@ -1,4 +1,5 @@
-"""The settings in force: world, back ends, grad mode, choice of signatures, kind of boxing; one context variable holds them all.
+"""The settings in force: world, back ends, grad mode, choice of signatures, kind of boxing; one context variable holds
+them all.
 
 Implements STATE-CONTEXT of spec/text/worlds.md.  Each thread and each `with` block sees its own.
 """
@@ -76,12 +77,15 @@ class Override:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         _settings.reset(self._token)
 
 
 def signatures(policy: str) -> Override:
-    """Which signatures may be chosen: "exact" (default: bits never change) or "cheap" (also what only algebra justifies).
+    """Which signatures may be chosen: "exact" (default: bits never change) or "cheap" (also what only algebra
+    justifies).
 
     A function and a context manager.  Errors: `AttributeValueError`.  Source: SIG-POLICY.
     """
@@ -91,7 +95,8 @@ def signatures(policy: str) -> Override:
 
 
 def boxing(policy: str) -> Override:
-    """Whether operations may move tensors by themselves: "implicit" (default) or "explicit" (then it is a `BoxingError`).
+    """Whether operations may move tensors by themselves: "implicit" (default) or "explicit" (then it is a
+    `BoxingError`).
 
     A function and a context manager.  Source: SIG-EXPLICIT.
     """

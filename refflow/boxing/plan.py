@@ -1,6 +1,7 @@
 """The boxing plan: which rank takes which piece from whom, to bring a tensor from one (placement, sbp) to another.
 
-Implements BOX-PLAN, BOX-FOLD-ORDER, BOX-B2P, BOX-S2P and BOX-COST of spec/text/boxing.md.  A pure function of metadata, the same on every
+Implements BOX-PLAN, BOX-FOLD-ORDER, BOX-B2P, BOX-S2P and BOX-COST of spec/text/boxing.md.  A pure function of
+metadata, the same on every
 rank; `run` (boxing/run.py) moves the bytes.  A plan has at most two steps: fold what is partial, then copy boxes.
 """
 
@@ -11,7 +12,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..layout import Box, Coords, FoldKind, NdSbp, Partial, Placement, Split, balanced, boxes, intersect, partial_axes, volume, within
+from ..layout import (
+    Box,
+    Coords,
+    FoldKind,
+    NdSbp,
+    Partial,
+    Placement,
+    Split,
+    balanced,
+    boxes,
+    intersect,
+    partial_axes,
+    volume,
+    within,
+)
 
 Key = Coords  # the coordinates of a rank on the P axes: which addend it holds
 Holding = dict[int, tuple[Key, Box]]  # rank -> (which addend, which box of it)
@@ -40,9 +55,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class Assembly:
-    """How one rank's new local array comes about: for each addend its pieces, folded over `mesh` (innermost axis first).
+    """How one rank's new local array comes about: for each addend its pieces, folded over `mesh` (innermost axis
+    first).
 
-    A copy has one addend and no fold.  The pieces fill `region`; the rest of the local array, of shape `shape`, is the identity.
+    A copy has one addend and no fold.  The pieces fill `region`; the rest of the local array, of shape `shape`, is the
+    identity.
     """
 
     shape: tuple[int, ...]
@@ -52,7 +69,9 @@ class Assembly:
 
 @dataclass(frozen=True)
 class Step:
-    """One move of a plan: `kind` names the collective, `folds` the (size, fold kind) of each folded mesh axis, `fill` the identity."""
+    """One move of a plan: `kind` names the collective, `folds` the (size, fold kind) of each folded mesh axis,
+    `fill` the identity.
+    """
 
     kind: str
     assemblies: Mapping[int, Assembly]
@@ -137,7 +156,8 @@ def _without(source: Layout, key: Key, folded: Sequence[int]) -> Key:
 def _kept_partials(source: Layout, target: Layout) -> tuple[int, ...]:
     """The P axes that stay as they are: the outermost ones that source and target share.
 
-    Folding an axis needs everything inside it folded first (BOX-FOLD-ORDER), so nothing to the right of the first P that has to go may stay.
+    Folding an axis needs everything inside it folded first (BOX-FOLD-ORDER), so nothing to the right of the first P
+    that has to go may stay.
     """
     if source.placement != target.placement:
         return ()
@@ -145,7 +165,9 @@ def _kept_partials(source: Layout, target: Layout) -> tuple[int, ...]:
     return tuple(itertools.takewhile(lambda axis: source.sbp[axis] == target.sbp[axis], axes))
 
 
-def _direct_regions(shape: tuple[int, ...], source: Layout, target: Layout, folded: Sequence[int]) -> dict[int, Box] | None:
+def _direct_regions(
+    shape: tuple[int, ...], source: Layout, target: Layout, folded: Sequence[int]
+) -> dict[int, Box] | None:
     """Where every folded axis becomes S, each rank folds just what it will hold: no second step."""
     if source.placement != target.placement or not all(isinstance(target.sbp[axis], Split) for axis in folded):
         return None
@@ -174,7 +196,9 @@ def _product(sizes: Sequence[int]) -> int:
 
 
 def _part(box: Box, parts: int, position: int) -> Box:
-    """Part `position` of a box cut along its longest dimension; a 0-d box goes to position 0, the others get an empty range."""
+    """Part `position` of a box cut along its longest dimension; a 0-d box goes to position 0, the others get an
+    empty range.
+    """
     if not box:
         return box if position == 0 else ((0, 0),)
     axis = max(range(len(box)), key=lambda d: (box[d][1] - box[d][0], -d))
@@ -205,7 +229,9 @@ def _kind(one: object) -> FoldKind:
 
 
 def _copy_step(shape: tuple[int, ...], source: Layout, target: Layout, held: Holding, kept: Sequence[int]) -> Step:
-    """Each rank copies its box from whoever holds it; on a new P axis the value goes to one position, the identity to the others."""
+    """Each rank copies its box from whoever holds it; on a new P axis the value goes to one position, the identity
+    to the others.
+    """
     cells = _cells(held)
     local = boxes(shape, *_pair(target))
     new = [axis for axis in partial_axes(target.sbp) if axis not in kept]
@@ -230,7 +256,9 @@ def _copy_step(shape: tuple[int, ...], source: Layout, target: Layout, held: Hol
 def _own_slices(
     held: Holding, source: Layout, target: Layout, local: Mapping[int, Box], new: Sequence[int]
 ) -> dict[int, Box] | None:
-    """S -> P on one placement: each rank keeps its slice where it is, if the slices tile what the new addends must add up to (BOX-S2P)."""
+    """S -> P on one placement: each rank keeps its slice where it is, if the slices tile what the new addends must
+    add up to (BOX-S2P).
+    """
     if not new or source.placement != target.placement:
         return None
     if not all(isinstance(source.sbp[axis], Split) for axis in new):

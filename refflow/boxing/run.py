@@ -106,7 +106,9 @@ def _run_step(
                 if piece.source in here:
                     part = cut(shards[piece.source], slices=piece.source_slices)
                     outgoing[index] = backend.to_host(part) if crosses else part
-    incoming = world.transfer(f"{step.kind} {plan.source} -> {plan.target} of {plan.shape} {dtype}", transfers, outgoing)
+    incoming = world.transfer(
+        f"{step.kind} {plan.source} -> {plan.target} of {plan.shape} {dtype}", transfers, outgoing
+    )
     arrived = {index: target.from_host(part) if crosses else part for index, part in incoming.items()}
     result, index = {}, 0
     for rank, assembly in step.assemblies.items():
@@ -119,7 +121,9 @@ def _run_step(
 
 
 def _assemble(step: Step, assembly: Assembly, parts: list[Array], dtype: np.dtype[Any], backend: Backend) -> Array:
-    """One rank's array: each addend from its pieces, then the fold over mesh positions, innermost axis first (BOX-FOLD-ORDER)."""
+    """One rank's array: each addend from its pieces, then the fold over mesh positions, innermost axis first
+    (BOX-FOLD-ORDER).
+    """
     build = backend.kernel("assemble")
     arrays, index = [], 0
     for addend in assembly.addends:

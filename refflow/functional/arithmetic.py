@@ -1,6 +1,7 @@
 """Elementwise functions: type promotion, Python scalars, then a primitive.
 
-Implements NUM-PROMOTE and OPS-ELEMENTWISE for users: PyTorch's names and promotion, scalars weak and rounded once to the tensor's dtype.
+Implements NUM-PROMOTE and OPS-ELEMENTWISE for users: PyTorch's names and promotion, scalars weak and rounded once to
+the tensor's dtype.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def scalar_like(number: bool | int | float, value: Value, dtype: Dtype) -> Value
 
 
 def result_type(x: Operand, y: Operand) -> Dtype:
-    """The dtype two operands meet in: torch's categories; a 0-d tensor and a scalar give way to a tensor with dimensions (NUM-PROMOTE)."""
+    """The dtype two operands meet in: torch's categories; a 0-d tensor and a scalar give way to a tensor with
+    dimensions (NUM-PROMOTE).
+    """
     if not isinstance(x, Tensor):
         x, y = y, x
     assert isinstance(x, Tensor)
@@ -62,7 +65,9 @@ def _category(dtype: Dtype) -> int:
     return 0 if is_bool(dtype) else 1 if is_integer(dtype) else 2
 
 
-def operands(name: str, x: Operand, y: Operand, to: Callable[[Dtype], Dtype] = lambda dtype: dtype) -> tuple[Value, Value]:
+def operands(
+    name: str, x: Operand, y: Operand, to: Callable[[Dtype], Dtype] = lambda dtype: dtype
+) -> tuple[Value, Value]:
     """Two operands as values of one dtype."""
     if isinstance(x, Tensor) and isinstance(y, Tensor):
         a, b = x.value, y.value
@@ -73,7 +78,9 @@ def operands(name: str, x: Operand, y: Operand, to: Callable[[Dtype], Dtype] = l
         return cast_value(a, dtype), cast_value(b, dtype)
     for one in (x, y):
         if not isinstance(one, (Tensor, bool, int, float, np.generic)):
-            raise DtypeError(f"{name}: operands must be tensors or Python numbers, found {type(one).__name__}; flow.tensor(...) makes a tensor")
+            raise DtypeError(
+                f"{name}: operands must be tensors or Python numbers, found {type(one).__name__}; flow.tensor(...) makes a tensor"
+            )
     if isinstance(x, Tensor):
         number = y.item() if isinstance(y, np.generic) else y
         dtype = to(promote_scalar(x.dtype, number))
@@ -89,7 +96,9 @@ def _to_float(dtype: Dtype) -> Dtype:
     return dtype if is_float(dtype) else float32
 
 
-def _binary(primitive: Primitive, to: Callable[[Dtype], Dtype] = lambda dtype: dtype) -> Callable[[Operand, Operand], Tensor]:
+def _binary(
+    primitive: Primitive, to: Callable[[Dtype], Dtype] = lambda dtype: dtype
+) -> Callable[[Operand, Operand], Tensor]:
     name = primitive.name
 
     def function(x: Operand, y: Operand) -> Tensor:
@@ -134,14 +143,28 @@ floor_divide, remainder = _binary(ops.floor_divide, _to_number), _binary(ops.rem
 pow = _binary(ops.pow_, _to_number)
 maximum, minimum = _binary(ops.maximum), _binary(ops.minimum)
 eq, ne, lt, le, gt, ge = map(_binary, (ops.eq, ops.ne, ops.lt, ops.le, ops.gt, ops.ge))
-logical_and, logical_or, logical_xor = (_binary(p, _to_bool) for p in (ops.logical_and, ops.logical_or, ops.logical_xor))
+logical_and, logical_or, logical_xor = (
+    _binary(p, _to_bool) for p in (ops.logical_and, ops.logical_or, ops.logical_xor)
+)
 
 neg, absolute, sign = _unary(ops.neg, _to_number), _unary(ops.absolute), _unary(ops.sign)
 abs = absolute
 floor, ceil, trunc, round = map(_unary, (ops.floor, ops.ceil, ops.trunc, ops.rounded))
 sqrt, rsqrt, exp, log, log1p, expm1, tanh, sigmoid, erf, sin, cos = (
     _unary(p, _to_float)
-    for p in (ops.sqrt, ops.rsqrt, ops.exp, ops.log, ops.log1p, ops.expm1, ops.tanh, ops.sigmoid, ops.erf, ops.sin, ops.cos)
+    for p in (
+        ops.sqrt,
+        ops.rsqrt,
+        ops.exp,
+        ops.log,
+        ops.log1p,
+        ops.expm1,
+        ops.tanh,
+        ops.sigmoid,
+        ops.erf,
+        ops.sin,
+        ops.cos,
+    )
 )
 isnan, isinf, isfinite = map(_unary, (ops.isnan, ops.isinf, ops.isfinite))
 logical_not = _unary(ops.logical_not, _to_bool)
@@ -175,7 +198,9 @@ def masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
 
 
 def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
-    """x, not below `min` and not above `max` (None: no bound); gradient 1 inside and on the bounds, 0 outside, as PyTorch."""
+    """x, not below `min` and not above `max` (None: no bound); gradient 1 inside and on the bounds, 0 outside, as
+    PyTorch.
+    """
     value = require_tensor("clamp", x).value
     low = None if min is None else scalar_like(min, value, x.dtype)
     high = None if max is None else scalar_like(max, value, x.dtype)
@@ -201,6 +226,8 @@ def to(x: Tensor, target: Any = None, *, dtype: Dtype | None = None) -> Tensor:
         if not x.is_global:
             if wanted == "cpu":
                 return x
-            raise LocalGlobalError(f"to: local tensors live on 'cpu'; to_global(placement('{wanted}', ...), sbp) moves one to '{wanted}'")
+            raise LocalGlobalError(
+                f"to: local tensors live on 'cpu'; to_global(placement('{wanted}', ...), sbp) moves one to '{wanted}'"
+            )
         return x.to_global(Placement(wanted, nested(x.placement.ranks, x.placement.mesh)))
     return cast(x, np.dtype(wanted))

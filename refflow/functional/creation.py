@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import AttributeValueError, DtypeError, ReplicaError, SbpError
 from ..ir import Meta, Primitive, Value
-from ..layout import NdSbp, Partial, Placement, broadcast, boxes, normalize
+from ..layout import NdSbp, Partial, Placement, boxes, broadcast, normalize
 from ..numerics import DTYPES, bool_, digest, float32, int64, is_float
 from ..ops import creation as ops
 from ..ops.border import is_partial, to_global
@@ -27,7 +27,9 @@ from .reduction import argsort
 Dtype = np.dtype[Any]
 
 
-def _layout(name: str, shape: Sequence[int], placement: Placement | None, sbp: Any) -> tuple[dict[str, Any], NdSbp | None]:
+def _layout(
+    name: str, shape: Sequence[int], placement: Placement | None, sbp: Any
+) -> tuple[dict[str, Any], NdSbp | None]:
     """The primitive's layout attributes, and the sbp asked for if it has P (then B is made first)."""
     if (placement is None) != (sbp is None):
         raise SbpError(f"{name}: a global tensor needs both placement and sbp, a local one neither")
@@ -60,11 +62,15 @@ def _shape(name: str, size: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(int(n) for n in shape)
 
 
-def tensor(data: Any, *, dtype: Any = None, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False) -> Tensor:
+def tensor(
+    data: Any, *, dtype: Any = None, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False
+) -> Tensor:
     """A tensor of the given data (numbers, nested lists, a NumPy array, a tensor).
 
-    Global with `placement` and `sbp`: every rank must give the same logical data (checked), each keeps its part; P: the first rank keeps it.
-    Without dtype: float32 for Python floats, int64 for ints, bool for bools, an array's own.  Errors: `DtypeError`, `SbpError`, `ReplicaError`.
+    Global with `placement` and `sbp`: every rank must give the same logical data (checked), each keeps its part; P:
+    the first rank keeps it.
+    Without dtype: float32 for Python floats, int64 for ints, bool for bools, an array's own.  Errors: `DtypeError`,
+    `SbpError`, `ReplicaError`.
     """
     if isinstance(data, Tensor):
         data = data.detach().numpy()
@@ -87,9 +93,13 @@ def place_array(array: np.ndarray[Any, Any], placement: Placement | None = None,
         held = state.backend("cpu").from_host(array)
         return Value(Meta(array.shape, array.dtype), dict.fromkeys(state.world.owned, held))
     if len(state.world.owned) != state.world.size:
-        marks = state.world.agree("tensor: the same data on every rank", dict.fromkeys(state.world.owned, digest(array)))
+        marks = state.world.agree(
+            "tensor: the same data on every rank", dict.fromkeys(state.world.owned, digest(array))
+        )
         if len(set(marks.values())) > 1:
-            raise ReplicaError(f"tensor: every rank must give the same logical data; digests are {dict(marks)}; per_rank() makes local parts")
+            raise ReplicaError(
+                f"tensor: every rank must give the same logical data; digests are {dict(marks)}; per_rank() makes local parts"
+            )
     backend = state.backend(placement.type)
     shards = {}
     whole: Any = None
@@ -117,7 +127,11 @@ def per_rank(function: Any) -> Tensor:
     for rank in state.world.owned:
         data = function(rank)
         made = tensor(data) if not isinstance(data, Tensor) else data
-        array = np.asarray(made.local_arrays()[state.world.owned[0]] if isinstance(data, Tensor) else next(iter(made.local_arrays().values())))
+        array = np.asarray(
+            made.local_arrays()[state.world.owned[0]]
+            if isinstance(data, Tensor)
+            else next(iter(made.local_arrays().values()))
+        )
         arrays[rank] = cast_array(array, array.dtype)
     dtypes = {array.dtype for array in arrays.values()}
     if len(dtypes) > 1:
@@ -129,7 +143,15 @@ def per_rank(function: Any) -> Tensor:
     return Tensor(Value(Meta(first.shape, first.dtype), held, ragged=len(shapes) > 1))
 
 
-def full(size: Sequence[int], fill_value: float, *, dtype: Any = None, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False) -> Tensor:
+def full(
+    size: Sequence[int],
+    fill_value: float,
+    *,
+    dtype: Any = None,
+    placement: Placement | None = None,
+    sbp: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """`fill_value` everywhere; dtype defaults to float32, int64 or bool after the value."""
     if dtype is None:
         dtype = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else float32
@@ -177,7 +199,15 @@ def ones_like(x: Tensor, *, dtype: Any = None) -> Tensor:
 empty_like = zeros_like
 
 
-def arange(start: float, end: float | None = None, step: float = 1, *, dtype: Any = None, placement: Placement | None = None, sbp: Any = None) -> Tensor:
+def arange(
+    start: float,
+    end: float | None = None,
+    step: float = 1,
+    *,
+    dtype: Any = None,
+    placement: Placement | None = None,
+    sbp: Any = None,
+) -> Tensor:
     """start, start + step, … below end; element i is start + i step, one product and one sum."""
     first, last = (0, start) if end is None else (start, end)
     if step == 0:
@@ -186,7 +216,9 @@ def arange(start: float, end: float | None = None, step: float = 1, *, dtype: An
     if dtype is None:
         dtype = int64 if all(isinstance(n, int) for n in (first, last, step)) else float32
     layout, partial = _layout("arange", (length,), placement, sbp)
-    return _finish(ops.arange(start=first, step=step, length=length, dtype=_dtype("arange", dtype), **layout), partial, False)
+    return _finish(
+        ops.arange(start=first, step=step, length=length, dtype=_dtype("arange", dtype), **layout), partial, False
+    )
 
 
 def linspace(start: float, end: float, steps: int, *, placement: Placement | None = None, sbp: Any = None) -> Tensor:
@@ -196,15 +228,26 @@ def linspace(start: float, end: float, steps: int, *, placement: Placement | Non
     return _finish(ops.arange(start=float(start), step=step, length=steps, dtype=float32, **layout), partial, False)
 
 
-def eye(n: int, m: int | None = None, *, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None) -> Tensor:
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None
+) -> Tensor:
     """1 on the diagonal, 0 elsewhere."""
     dims = (n, n if m is None else m)
     layout, partial = _layout("eye", dims, placement, sbp)
     return _finish(ops.eye(dims=dims, dtype=_dtype("eye", dtype), **layout), partial, False)
 
 
-def draw(primitive: Primitive, size: tuple[int, ...], generator: Generator | None, placement: Placement | None, sbp: Any, **attrs: Any) -> Tensor:
-    """One call of a random primitive: the next ordinal of the generator, values by logical index (RNG-INDEX).  P is refused."""
+def draw(
+    primitive: Primitive,
+    size: tuple[int, ...],
+    generator: Generator | None,
+    placement: Placement | None,
+    sbp: Any,
+    **attrs: Any,
+) -> Tensor:
+    """One call of a random primitive: the next ordinal of the generator, values by logical index (RNG-INDEX).  P is
+    refused.
+    """
     layout, partial = _layout(primitive.name, size, placement, sbp)
     if partial is not None:
         raise SbpError(f"{primitive.name}: random tensors can be S or B, found {sbp}; to_global brings one to P")
@@ -212,13 +255,27 @@ def draw(primitive: Primitive, size: tuple[int, ...], generator: Generator | Non
     return Tensor(primitive(dims=size, **attrs, **stream, **layout))
 
 
-def rand(*size: Any, generator: Generator | None = None, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False) -> Tensor:
+def rand(
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: Any = float32,
+    placement: Placement | None = None,
+    sbp: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Uniform on [0, 1) with 24 random bits; the same logical values under any sbp."""
     made = cast(draw(ops.rand, _shape("rand", size), generator, placement, sbp), _floating("rand", dtype))
     return made.requires_grad_() if requires_grad else made
 
 
-def randn(*size: Any, generator: Generator | None = None, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False) -> Tensor:
+def randn(
+    *size: Any,
+    generator: Generator | None = None,
+    dtype: Any = float32,
+    placement: Placement | None = None,
+    sbp: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Standard normal; the same logical values under any sbp."""
     made = cast(draw(ops.randn, _shape("randn", size), generator, placement, sbp), _floating("randn", dtype))
     return made.requires_grad_() if requires_grad else made
@@ -231,12 +288,22 @@ def _floating(name: str, dtype: Any) -> Dtype:
     return wanted
 
 
-def randint(low: int, high: int, size: Sequence[int], *, generator: Generator | None = None, placement: Placement | None = None, sbp: Any = None) -> Tensor:
+def randint(
+    low: int,
+    high: int,
+    size: Sequence[int],
+    *,
+    generator: Generator | None = None,
+    placement: Placement | None = None,
+    sbp: Any = None,
+) -> Tensor:
     """int64, uniform on [low, high)."""
     return draw(ops.randint, _shape("randint", (tuple(size),)), generator, placement, sbp, low=int(low), high=int(high))
 
 
-def randperm(n: int, *, generator: Generator | None = None, placement: Placement | None = None, sbp: Any = None) -> Tensor:
+def randperm(
+    n: int, *, generator: Generator | None = None, placement: Placement | None = None, sbp: Any = None
+) -> Tensor:
     """A random permutation of 0..n-1: the stable order of n random words."""
     return argsort(draw(ops.random_bits, (n,), generator, placement, sbp), 0)
 
@@ -248,5 +315,9 @@ def normal(mean: float, std: float, size: Sequence[int], **options: Any) -> Tens
 
 def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with probability p, else 0, in the dtype and layout of `p`."""
-    layout = {"placement": p.placement, "sbp": tuple(broadcast if isinstance(s, Partial) else s for s in p.sbp)} if p.is_global else {}
+    layout = (
+        {"placement": p.placement, "sbp": tuple(broadcast if isinstance(s, Partial) else s for s in p.sbp)}
+        if p.is_global
+        else {}
+    )
     return cast(lt(rand(*p.shape, generator=generator, **layout), p), p.dtype)

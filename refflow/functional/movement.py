@@ -1,6 +1,7 @@
 """Movement: reshape, transpose, expand, indexing by numbers and slices, pad, cat, split and their relatives.
 
-Implements OPS-MOVEMENT for users, PyTorch's names; reshape, transpose, expand, slices and their relatives are views (TENSOR-VIEW).
+Implements OPS-MOVEMENT for users, PyTorch's names; reshape, transpose, expand, slices and their relatives are views
+(TENSOR-VIEW).
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def repeat(x: Tensor, *times: Any) -> Tensor:
     return reshape(full, tuple(c * size for c, size in zip(counts, old, strict=True)))
 
 
-# --- indexing by numbers and slices --------------------------------------------------------------------------------------------------
+# --- indexing by numbers and slices ---------------------------------------------------------------------------------
 
 
 def basic_index(x: Tensor, key: tuple[Any, ...]) -> tuple[Any, Shape]:
@@ -175,7 +176,9 @@ def _cut(key: Any, size: int, d: int) -> tuple[int, int | None, int, bool]:
             return 0, None, 1, True
         return start, max(stop, start), step, True
     if isinstance(key, Tensor) or not hasattr(key, "__index__"):
-        raise AttributeValueError(f"index: expected int, slice, None, '...' or one integer or bool tensor, found {type(key).__name__}")
+        raise AttributeValueError(
+            f"index: expected int, slice, None, '...' or one integer or bool tensor, found {type(key).__name__}"
+        )
     i = key.__index__()
     if not -size <= i < size:
         raise IndexOutOfRange(f"index: {i} is out of range for dimension {d} of size {size}")
@@ -224,7 +227,7 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple(select(x, d, i) for i in range(x.shape[d]))
 
 
-# --- joining and the rest ------------------------------------------------------------------------------------------------------------
+# --- joining and the rest -------------------------------------------------------------------------------------------
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -252,7 +255,9 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
-    """`value` around `x`; `pad` lists (before, after) from the last dimension on, as in PyTorch; only mode "constant"."""
+    """`value` around `x`; `pad` lists (before, after) from the last dimension on, as in PyTorch; only mode
+    "constant".
+    """
     if mode != "constant":
         raise AttributeValueError(f"pad: only mode 'constant' is defined, found {mode!r}")
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
@@ -269,7 +274,9 @@ def flip(x: Tensor, *dims: Any) -> Tensor:
 
 
 def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
-    """Elements moved by `shifts` along `dims`, those that leave come in at the other end; dims None: over the flat tensor."""
+    """Elements moved by `shifts` along `dims`, those that leave come in at the other end; dims None: over the flat
+    tensor.
+    """
     if dims is None:
         return reshape(roll(reshape(x, (-1,)), shifts, 0), x.shape)
     pairs = [(shifts, dims)] if isinstance(shifts, int) else list(zip(shifts, dims, strict=True))  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Reductions, contractions, scans and orders for users.
 
-Implements OPS-REDUCTION, OPS-CONTRACTION and OPS-ORDER under PyTorch's names; composites (mean, var, norm, max with indices …) are stated
+Implements OPS-REDUCTION, OPS-CONTRACTION and OPS-ORDER under PyTorch's names; composites (mean, var, norm, max with
+indices …) are stated
 sequences of primitives (OPS-COMPOSITE).
 """
 
@@ -47,7 +48,9 @@ def _kept(x: Tensor, result: Tensor, dims: tuple[int, ...], keepdim: bool) -> Te
 
 
 def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: np.dtype[Any] | None = None) -> Tensor:
-    """The canonical tree over the flat range of `dim` (in that order); integers and bools sum in int64, halves in float32."""
+    """The canonical tree over the flat range of `dim` (in that order); integers and bools sum in int64, halves in
+    float32.
+    """
     dims = dims_of("sum", require_tensor("sum", x), dim)
     wanted = dtype or (x.dtype if is_float(x.dtype) else int64)
     inner = float32 if is_half(wanted) else wanted
@@ -102,12 +105,16 @@ def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The largest element of all; or along `dim` (values, indices), the gradient going to the chosen index; or with a tensor, maximum."""
+    """The largest element of all; or along `dim` (values, indices), the gradient going to the chosen index; or with
+    a tensor, maximum.
+    """
     return _extreme("max", x, dim, keepdim)
 
 
 def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The least element of all; or along `dim` (values, indices), the gradient going to the chosen index; or with a tensor, minimum."""
+    """The least element of all; or along `dim` (values, indices), the gradient going to the chosen index; or with a
+    tensor, minimum.
+    """
     return _extreme("min", x, dim, keepdim)
 
 
@@ -168,9 +175,11 @@ def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:
-    """x @ y: canonical-tree contraction of the last dimension of x with the last but one of y, batch dimensions broadcast.
+    """x @ y: canonical-tree contraction of the last dimension of x with the last but one of y, batch dimensions
+    broadcast.
 
-    1-d operands count as a row (x) or a column (y).  Halves compute in float32 and round once.  Errors: `ShapeError`, `DtypeError`.
+    1-d operands count as a row (x) or a column (y).  Halves compute in float32 and round once.  Errors: `ShapeError`,
+    `DtypeError`.
     Source: OPS-MATMUL.
     """
     require_tensor("matmul", x)
@@ -267,7 +276,11 @@ def one_hot(index: Tensor, num_classes: int) -> Tensor:
 
 def allclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8) -> bool:
     """Whether |x - y| <= atol + rtol |y| everywhere; for looking, not for tests of bits."""
-    return bool(np.allclose(cast(x, np.dtype("float64")).detach().numpy(), cast(y, np.dtype("float64")).detach().numpy(), rtol, atol))
+    return bool(
+        np.allclose(
+            cast(x, np.dtype("float64")).detach().numpy(), cast(y, np.dtype("float64")).detach().numpy(), rtol, atol
+        )
+    )
 
 
 def equal(x: Tensor, y: Tensor) -> bool:
@@ -275,5 +288,3 @@ def equal(x: Tensor, y: Tensor) -> bool:
     from .arithmetic import eq
 
     return x.shape == y.shape and bool(all(eq(x, y)))
-
-

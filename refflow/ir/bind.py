@@ -1,6 +1,7 @@
 """bind: the one door through which every primitive goes, and the interpreters behind it.
 
-Implements IR-BIND, AUTO-RECORD and ERR-AGREED of spec/text/autograd.md and errors.md.  Eager computes at once; others (shape-only, logging,
+Implements IR-BIND, AUTO-RECORD and ERR-AGREED of spec/text/autograd.md and errors.md.  Eager computes at once; others
+(shape-only, logging,
 a graph's tracer) are pushed on a stack for a block of code.
 """
 
@@ -54,11 +55,17 @@ class Eager:
 
 
 EAGER = Eager()
-SPECIAL: dict[str, Any] = {}  # primitives that move tensors rather than compute: name -> function(inputs, attrs) -> outputs
+SPECIAL: dict[
+    str, Any
+] = {}  # primitives that move tensors rather than compute: name -> function(inputs, attrs) -> outputs
 
 
 def record(
-    primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any], outputs: tuple[Value, ...], state: Settings
+    primitive: Primitive,
+    inputs: tuple[Value, ...],
+    attrs: Mapping[str, Any],
+    outputs: tuple[Value, ...],
+    state: Settings,
 ) -> tuple[Value, ...]:
     """Puts a node behind `outputs` if grad mode is on and some input requires a gradient (AUTO-RECORD)."""
     if state.grad and primitive.vjp is not None and any([value.requires_grad for value in inputs]):
@@ -84,7 +91,7 @@ def _run(primitive: Primitive, inputs: Sequence[Value], lowered: Lowered, state:
         kernel = state.backend("cpu").kernel(primitive.name)
         if inputs:
             ranks = [rank for rank in world.owned if all(rank in value.shards for value in inputs)]
-            calls = {rank: lowered.local for rank in ranks}
+            calls = dict.fromkeys(ranks, lowered.local)
         else:
             calls = dict.fromkeys(world.owned, lowered.local)
     else:
@@ -123,7 +130,13 @@ def _call_kernels(
     return results
 
 
-def _agree(primitive: Primitive, failed: Mapping[int, str], results: Mapping[int, Any], calls: Mapping[int, Any], state: Settings) -> None:
+def _agree(
+    primitive: Primitive,
+    failed: Mapping[int, str],
+    results: Mapping[int, Any],
+    calls: Mapping[int, Any],
+    state: Settings,
+) -> None:
     """What the data of one rank makes wrong is an error on every rank (ERR-AGREED)."""
     entries = state.world.agree(f"{primitive.name}: data check", {rank: failed.get(rank) for rank in state.world.owned})
     for rank, message in entries.items():
@@ -132,7 +145,9 @@ def _agree(primitive: Primitive, failed: Mapping[int, str], results: Mapping[int
             raise type(own)(str(own)) if isinstance(own, DataError) else DataError(f"rank {rank}: {message}")
 
 
-def _run_ragged(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any], state: Settings) -> tuple[Value, ...]:
+def _run_ragged(
+    primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any], state: Settings
+) -> tuple[Value, ...]:
     """Local operands whose shapes differ from rank to rank: each rank is lowered for itself (LOCAL-RAGGED)."""
     backend = state.backend("cpu")
     kernel = backend.kernel(primitive.name)

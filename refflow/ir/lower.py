@@ -19,7 +19,9 @@ from .space import Space, bind_space, parse
 
 @dataclass(frozen=True)
 class Lowered:
-    """What to do: operand layouts to reach (None: as it is), output metas, keyword arguments of each rank's kernel call."""
+    """What to do: operand layouts to reach (None: as it is), output metas, keyword arguments of each rank's kernel
+    call.
+    """
 
     targets: tuple[Meta | None, ...]
     outputs: tuple[Meta, ...]
@@ -37,7 +39,9 @@ def frozen(attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple([(k, type(v), v.hex() if type(v) is float else v) for k, v in attrs.items()])
 
 
-def lower(primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str, Any], policy: str, explicit: bool) -> Lowered:
+def lower(
+    primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str, Any], policy: str, explicit: bool
+) -> Lowered:
     """The lowering of `primitive` on operands like `metas` under a signature policy ("exact" | "cheap")."""
     key = (primitive, metas, frozen(attrs), policy, explicit)
     lowered = _cache.get(key)
@@ -48,7 +52,9 @@ def lower(primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str, Any
     return lowered
 
 
-def _lower(primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str, Any], policy: str, explicit: bool) -> Lowered:
+def _lower(
+    primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str, Any], policy: str, explicit: bool
+) -> Lowered:
     attrs = dict(attrs)
     where = common_placement(primitive.name, metas)
     sbp: NdSbp | None = None
@@ -65,15 +71,23 @@ def _lower(primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str, An
         signature = requested(primitive.name, rule, space, where, sbp)
     else:
         signature = options(primitive.name, rule, space, metas, where, policy)[0].signature
-    targets = tuple(None if m.sbp == s else m.with_layout(where, s) for m, s in zip(metas, signature.inputs, strict=True))
+    targets = tuple(
+        None if m.sbp == s else m.with_layout(where, s) for m, s in zip(metas, signature.inputs, strict=True)
+    )
     if explicit and any(targets):
         _refuse(primitive.name, metas, targets, signature)
-    outputs = tuple(Meta(shape, dtype, where, s) for shape, dtype, s in zip(shapes, rule.dtypes, signature.outputs, strict=True))
+    outputs = tuple(
+        Meta(shape, dtype, where, s) for shape, dtype, s in zip(shapes, rule.dtypes, signature.outputs, strict=True)
+    )
     return Lowered(targets, outputs, _calls(primitive, space, signature, where, attrs), signature, {})
 
 
-def _calls(primitive: Primitive, space: Space, signature: Signature, where: Placement, attrs: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """Each rank's keyword arguments; ranks that run over the same ranges share one object, so that replicas can be recognised."""
+def _calls(
+    primitive: Primitive, space: Space, signature: Signature, where: Placement, attrs: Mapping[str, Any]
+) -> dict[int, dict[str, Any]]:
+    """Each rank's keyword arguments; ranks that run over the same ranges share one object, so that replicas can be
+    recognised.
+    """
     shared: dict[tuple[tuple[int, int], ...], dict[str, Any]] = {}
     calls = {}
     for rank in where:
@@ -102,11 +116,19 @@ def common_placement(name: str, metas: Sequence[Meta]) -> Placement | None:
 
 
 def _refuse(name: str, metas: Sequence[Meta], targets: Sequence[Meta | None], signature: Signature) -> None:
-    moves = [f"operand {i} from {m.sbp} to {t.sbp}" for i, (m, t) in enumerate(zip(metas, targets, strict=True)) if t is not None]
-    raise BoxingError(f"{name}: would move {', '.join(moves)} (signature {signature}), but boxing is explicit; call to_global yourself")
+    moves = [
+        f"operand {i} from {m.sbp} to {t.sbp}"
+        for i, (m, t) in enumerate(zip(metas, targets, strict=True))
+        if t is not None
+    ]
+    raise BoxingError(
+        f"{name}: would move {', '.join(moves)} (signature {signature}), but boxing is explicit; call to_global yourself"
+    )
 
 
-def _call(primitive: Primitive, space: Space, ranges: Mapping[str, tuple[int, int]], attrs: Mapping[str, Any]) -> dict[str, Any]:
+def _call(
+    primitive: Primitive, space: Space, ranges: Mapping[str, tuple[int, int]], attrs: Mapping[str, Any]
+) -> dict[str, Any]:
     """The keyword arguments of one rank's kernel call."""
     call = dict(attrs)
     if primitive.local_shape:

@@ -1,6 +1,7 @@
 """Meta, Value, Node: what the tape, the lazy graph and the planner all speak.
 
-Implements IR-VALUE and IR-NODE of spec/text/autograd.md.  A value never changes; in-place operations give a tensor (a cell) a new value.
+Implements IR-VALUE and IR-NODE of spec/text/autograd.md.  A value never changes; in-place operations give a tensor (a
+cell) a new value.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Meta:
 
     __slots__ = ("_hash", "dtype", "placement", "sbp", "shape")
 
-    def __init__(self, shape: Shape, dtype: np.dtype[Any], placement: Placement | None = None, sbp: NdSbp | None = None) -> None:
+    def __init__(
+        self, shape: Shape, dtype: np.dtype[Any], placement: Placement | None = None, sbp: NdSbp | None = None
+    ) -> None:
         self.shape, self.dtype, self.placement, self.sbp = shape, dtype, placement, sbp
         self._hash = hash((shape, dtype, placement, sbp))
 
@@ -39,7 +42,12 @@ class Meta:
             return True
         if not isinstance(other, Meta):
             return NotImplemented
-        return (self.shape, self.dtype, self.sbp, self.placement) == (other.shape, other.dtype, other.sbp, other.placement)
+        return (self.shape, self.dtype, self.sbp, self.placement) == (
+            other.shape,
+            other.dtype,
+            other.sbp,
+            other.placement,
+        )
 
     def __hash__(self) -> int:
         return self._hash

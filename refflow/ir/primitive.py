@@ -1,4 +1,5 @@
-"""Primitive and Rule: the one declaration of an operation, from which signatures, gradients, spec pages and test cases come.
+"""Primitive and Rule: the one declaration of an operation, from which signatures, gradients, spec pages and test cases
+come.
 
 Implements OPS-DECLARATION of spec/text/primitives.md.  A primitive's value is the back end's kernel of the same name.
 """
@@ -20,7 +21,9 @@ Fold = Literal["sum", "max", "min", "one"]  # "one": a sum in which at most one 
 
 @dataclass(frozen=True)
 class Carry:
-    """What becomes of a P operand: fold kind in -> fold kind out; `exact` if the bits survive ("integer": for integers only)."""
+    """What becomes of a P operand: fold kind in -> fold kind out; `exact` if the bits survive ("integer": for
+    integers only).
+    """
 
     name: str
     kinds: tuple[tuple[FoldKind, FoldKind], ...]
@@ -41,7 +44,8 @@ Carries = tuple[tuple[tuple[int, ...], Carry], ...]
 class Rule:
     """A primitive on given operands: its index space, what it folds, which P it carries, the dtypes of its outputs.
 
-    `over` lists the folded letters in the order of the canonical tree; `leaf` is the tree's leaf; `sizes` tells extents no operand does.
+    `over` lists the folded letters in the order of the canonical tree; `leaf` is the tree's leaf; `sizes` tells
+    extents no operand does.
     """
 
     space: str
@@ -67,8 +71,10 @@ class Sample:
 class Primitive:
     """An operation that boxing, autograd and back ends know by name.
 
-    `rule(*metas, **attrs)` gives its `Rule`; `vjp(node, *cotangents)` its gradient, made of primitives, one entry per input (None: no
-    gradient); `local_shape`: the kernel is told the local output shape; `checked`: its kernel may refuse data, ranks must agree;
+    `rule(*metas, **attrs)` gives its `Rule`; `vjp(node, *cotangents)` its gradient, made of primitives, one entry per
+    input (None: no
+    gradient); `local_shape`: the kernel is told the local output shape; `checked`: its kernel may refuse data, ranks
+    must agree;
     `whole_because`: why a letter algebra would let us split is kept whole.
     """
 
@@ -108,13 +114,20 @@ def primitive(
     vjp: Vjp | None = None,
     **more: Any,
 ) -> Primitive:
-    """Declares and registers a primitive; `space` is text, or a function of the operands' metas and the attributes to a `Rule`.
+    """Declares and registers a primitive; `space` is text, or a function of the operands' metas and the attributes to
+    a `Rule`.
 
     `dtype`: None (that of the operands, which must agree), a NumPy dtype, or a function of the operands' metas.
     """
 
     def fixed(*metas: Meta, **attrs: Any) -> Rule:
-        result = same_dtype(name, *metas) if dtype is None else dtype if isinstance(dtype, np.dtype) else dtype(*metas, **attrs)
+        result = (
+            same_dtype(name, *metas)
+            if dtype is None
+            else dtype
+            if isinstance(dtype, np.dtype)
+            else dtype(*metas, **attrs)
+        )
         return Rule(space, (result,), over, fold, leaf, carries)  # type: ignore[arg-type]
 
     made = Primitive(name, space if callable(space) else fixed, vjp, **more)

@@ -1,4 +1,5 @@
-"""Signatures: every way a primitive can run on split, broadcast and partial operands, derived from its index space and marked.
+"""Signatures: every way a primitive can run on split, broadcast and partial operands, derived from its index space and
+marked.
 
 Implements SIG-DERIVE, SIG-EXACT, SIG-ALIGNED, SIG-PRODUCT and SIG-CHOICE of spec/text/signatures.md.
 """
@@ -22,7 +23,8 @@ from .space import Space, axis_of
 class AxisSignature:
     """A signature on one mesh axis: what each operand and output is along it.
 
-    `letter` is the loop that is split, if any; `exact` whether the logical bits survive (None: if the cut is aligned); `why` says it in words.
+    `letter` is the loop that is split, if any; `exact` whether the logical bits survive (None: if the cut is aligned);
+    `why` says it in words.
     """
 
     inputs: tuple[Sbp, ...]
@@ -58,7 +60,9 @@ class Signature:
 
 
 def derive(rule: Rule, space: Space, integer: bool) -> list[AxisSignature]:
-    """Every signature algebra allows on one mesh axis, in declaration order: B, then each letter, then each carried P (SIG-DERIVE)."""
+    """Every signature algebra allows on one mesh axis, in declaration order: B, then each letter, then each carried
+    P (SIG-DERIVE).
+    """
     n, m = len(space.inputs), len(space.outputs)
     found = [AxisSignature((broadcast,) * n, (broadcast,) * m, None, True, "everything whole")]
     found += [s for letter in space.splittable() if (s := _split(rule, space, letter, integer)) is not None]
@@ -93,7 +97,9 @@ def _split(rule: Rule, space: Space, letter: str, integer: bool) -> AxisSignatur
 
 
 def candidates(rule: Rule, space: Space, integer: bool, placement: Placement) -> Iterator[Signature]:
-    """The product of the axis signatures over the mesh, without those whose nested cuts do not fit grouped dimensions (SIG-PRODUCT)."""
+    """The product of the axis signatures over the mesh, without those whose nested cuts do not fit grouped
+    dimensions (SIG-PRODUCT).
+    """
     for axes in itertools.product(derive(rule, space, integer), repeat=placement.ndim):
         if _coherent(space, axes, placement):
             exact, why = _exactness(rule, space, axes, placement.mesh)
@@ -110,7 +116,9 @@ def letter_ranges(space: Space, axes: Sequence[AxisSignature], placement: Placem
 
 
 def _coherent(space: Space, axes: Sequence[AxisSignature], placement: Placement) -> bool:
-    """Whether cutting letters and cutting dimensions give the same boxes; they can differ only where a dimension groups letters."""
+    """Whether cutting letters and cutting dimensions give the same boxes; they can differ only where a dimension
+    groups letters.
+    """
     letters = {axis.letter for axis in axes} - {None}
     operands = [*zip(space.inputs, range(len(space.inputs)), [True] * len(space.inputs), strict=True),
                 *zip(space.outputs, range(len(space.outputs)), [False] * len(space.outputs), strict=True)]  # fmt: skip
@@ -142,7 +150,10 @@ def _exactness(rule: Rule, space: Space, axes: Sequence[AxisSignature], mesh: Se
         for letter in over[1:]:
             inner *= space.sizes[letter]
         if not _aligned((0, space.sizes[over[0]]), cuts, inner, rule.leaf):
-            return False, f"cutting {over[0]}={space.sizes[over[0]]} into {cuts} is not aligned with the tree (leaf {rule.leaf})"
+            return (
+                False,
+                f"cutting {over[0]}={space.sizes[over[0]]} into {cuts} is not aligned with the tree (leaf {rule.leaf})",
+            )
     return True, "; ".join(dict.fromkeys(axis.why for axis in axes))
 
 
@@ -171,13 +182,20 @@ def price(signature: Signature, metas: Sequence[Meta]) -> Option:
     for meta, sbp in zip(metas, signature.inputs, strict=True):
         assert meta.placement is not None and meta.sbp is not None
         if meta.sbp != sbp:
-            moved += plan(meta.shape, Layout(meta.placement, meta.sbp), Layout(meta.placement, sbp)).elements * meta.dtype.itemsize
+            moved += (
+                plan(meta.shape, Layout(meta.placement, meta.sbp), Layout(meta.placement, sbp)).elements
+                * meta.dtype.itemsize
+            )
     left = sum(isinstance(one, Partial) for output in signature.outputs for one in output)
     return Option(signature, moved, left)
 
 
-def options(name: str, rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str) -> list[Option]:
-    """The signatures the policy admits, best first: least bytes, then least left partial, then declaration order (SIG-CHOICE)."""
+def options(
+    name: str, rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str
+) -> list[Option]:
+    """The signatures the policy admits, best first: least bytes, then least left partial, then declaration order
+    (SIG-CHOICE).
+    """
     integer = not metas or all(not _is_float(meta) for meta in metas)
     admitted = [s for s in candidates(rule, space, integer, placement) if s.exact or policy == "cheap"]
     return sorted((price(s, metas) for s in admitted), key=lambda option: (option.bytes, option.partial))

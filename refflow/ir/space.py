@@ -1,7 +1,8 @@
 """The index space of a primitive: the loops it runs over, and which dimension of which operand each loop indexes.
 
 Implements SIG-SPACE of spec/text/signatures.md.  Written as text, e.g. matmul is ``"... m k, ... k n -> ... m n"``:
-``a`` a loop index, ``[a]`` one that must stay whole, ``(a b)`` a dimension made of two (only the leading one can be split), ``v@`` one whose
+``a`` a loop index, ``[a]`` one that must stay whole, ``(a b)`` a dimension made of two (only the leading one can be
+split), ``v@`` one whose
 origin the kernel is told, ``...`` broadcast dimensions, ``1`` a dimension of size one that no loop indexes.
 """
 
@@ -20,7 +21,9 @@ _TOKEN = re.compile(r"\.\.\.|[\[\]()]|[A-Za-z_]\w*@?|1")
 
 @dataclass(frozen=True)
 class Dim:
-    """One dimension: the letters it is made of, outermost first (none: a size-1 dimension), and whether the first may be split."""
+    """One dimension: the letters it is made of, outermost first (none: a size-1 dimension), and whether the first
+    may be split.
+    """
 
     letters: tuple[str, ...]
     whole: bool = False
@@ -122,7 +125,9 @@ def bind_space(name: str, template: Template, shapes: Sequence[tuple[int, ...]],
             _learn(name, dim, size, sizes, shapes)
         inputs.append(dims)
     full = tuple(Dim((f"_{i}",)) for i in reversed(range(len(batch))))
-    outputs = tuple(tuple(d for dim in operand for d in (full if dim is None else (dim,))) for operand in template.outputs)
+    outputs = tuple(
+        tuple(d for dim in operand for d in (full if dim is None else (dim,))) for operand in template.outputs
+    )
     return Space(tuple(inputs), outputs, sizes, tuple(sorted(template.origins)))
 
 
@@ -167,7 +172,9 @@ def _learn(name: str, dim: Dim, size: int, sizes: dict[str, int], shapes: Sequen
         sizes[unknown[0]] = size // known
     elif unknown or known != size:
         letters = " x ".join(f"{a}={sizes[a]}" if a in sizes else a for a in dim.letters) or "1"
-        raise ShapeError(f"{name}: shapes {_listing(shapes)} do not fit: a dimension of size {size} where {letters} is needed")
+        raise ShapeError(
+            f"{name}: shapes {_listing(shapes)} do not fit: a dimension of size {size} where {letters} is needed"
+        )
 
 
 def _listing(shapes: Sequence[tuple[int, ...]]) -> str:

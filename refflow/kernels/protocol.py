@@ -1,6 +1,7 @@
 """The protocol of a back end: opaque arrays, kernels by name, host copies.
 
-Implements KER-PROTOCOL of spec/text/kernels.md.  Everything above this package treats arrays as opaque: it reads them only through a back
+Implements KER-PROTOCOL of spec/text/kernels.md.  Everything above this package treats arrays as opaque: it reads them
+only through a back
 end, so another back end (or a test's loopback one) can replace the reference without a line changed elsewhere.
 """
 
@@ -23,7 +24,9 @@ class Backend(Protocol):
     name: str
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel of a primitive, or of the array operations ``slice_box``, ``assemble`` and ``fold``; `BackendError` if missing."""
+        """The kernel of a primitive, or of the array operations ``slice_box``, ``assemble`` and ``fold``;
+        `BackendError` if missing.
+        """
         ...
 
     def from_host(self, array: np.ndarray[Any, Any]) -> Array:

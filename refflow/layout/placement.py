@@ -1,6 +1,7 @@
 """Placement: a device mesh, and the order of its ranks.
 
-Implements LAY-PLACEMENT and LAY-MESH-ORDER of spec/text/layout.md.  Which process owns a rank is the world's business, which
+Implements LAY-PLACEMENT and LAY-MESH-ORDER of spec/text/layout.md.  Which process owns a rank is the world's business,
+which
 back end computes on a device type is the world's too.
 """
 
@@ -19,7 +20,8 @@ Coords = tuple[int, ...]
 class Placement:
     """A mesh of ranks on one device type, e.g. ``placement("cpu", [[0, 1], [2, 3]])``.
 
-    Args: `type` a device label; `ranks` an int, a list, or a nested list of ints of any depth (the mesh).  Rank order is kept:
+    Args: `type` a device label; `ranks` an int, a list, or a nested list of ints of any depth (the mesh).  Rank order
+    is kept:
     ``[3, 0]`` differs from ``[0, 3]``.  Errors: `PlacementError` for an empty, ragged, negative or duplicate list.
     Source: LAY-PLACEMENT.
     """

@@ -1,6 +1,7 @@
 """SBP: what the ranks along one mesh axis hold of a logical tensor.
 
-Implements LAY-SBP of spec/text/layout.md.  ``split(i)`` S(i): consecutive parts of dimension i; ``broadcast`` B: everybody holds all of
+Implements LAY-SBP of spec/text/layout.md.  ``split(i)`` S(i): consecutive parts of dimension i; ``broadcast`` B:
+everybody holds all of
 it, bit for bit; ``partial_sum``/``partial_max``/``partial_min`` P: everybody holds an addend of the canonical fold.
 """
 
@@ -68,7 +69,9 @@ def normalize(sbp: Any, mesh: Sequence[int], shape: Sequence[int], what: str) ->
     """
     given = tuple(sbp) if isinstance(sbp, (list, tuple)) else (sbp,)
     if len(given) != len(mesh):
-        raise SbpError(f"{what}: needs one sbp per mesh axis, the mesh {tuple(mesh)} has {len(mesh)}, found {len(given)}: {given}")
+        raise SbpError(
+            f"{what}: needs one sbp per mesh axis, the mesh {tuple(mesh)} has {len(mesh)}, found {len(given)}: {given}"
+        )
     return tuple(_normalize_one(one, len(shape), shape, what) for one in given)
 
 
@@ -78,16 +81,22 @@ def _normalize_one(one: Any, ndim: int, shape: Sequence[int], what: str) -> Sbp:
     if isinstance(one, Split):
         if not -ndim <= one.axis < ndim:
             room = f"must be in [{-ndim}, {ndim})" if ndim else "needs at least one dimension"
-            raise SbpError(f"{what}: {one} of a tensor of {ndim} dimensions (shape {tuple(shape)}); the split axis {room}")
+            raise SbpError(
+                f"{what}: {one} of a tensor of {ndim} dimensions (shape {tuple(shape)}); the split axis {room}"
+            )
         return one if one.axis >= 0 else Split(one.axis + ndim)
     raise SbpError(f"{what}: expected sbp.split(i), sbp.broadcast or sbp.partial_sum/max/min, found {one!r}")
 
 
 def reduced(sbp: NdSbp) -> NdSbp:
-    """`sbp` with every P replaced by B: the layout a gradient is brought to before it is added to others (AUTO-LAYOUT)."""
+    """`sbp` with every P replaced by B: the layout a gradient is brought to before it is added to others
+    (AUTO-LAYOUT).
+    """
     return tuple(broadcast if isinstance(one, Partial) else one for one in sbp)
 
 
 def dual(sbp: NdSbp) -> NdSbp:
     """The layout of a gradient across the local/global border: S for S, P for B, B for P (BORDER-DUAL)."""
-    return tuple(one if isinstance(one, Split) else broadcast if isinstance(one, Partial) else partial_sum for one in sbp)
+    return tuple(
+        one if isinstance(one, Split) else broadcast if isinstance(one, Partial) else partial_sum for one in sbp
+    )

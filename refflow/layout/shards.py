@@ -1,6 +1,7 @@
 """Shards: which box of the logical index space each rank holds.
 
-Implements LAY-BALANCED, LAY-ND-SPLIT and LAY-INDEX of spec/text/layout.md.  A box is one (lo, hi) pair per dimension; empty boxes
+Implements LAY-BALANCED, LAY-ND-SPLIT and LAY-INDEX of spec/text/layout.md.  A box is one (lo, hi) pair per dimension;
+empty boxes
 are legal.  P and B do not cut: a rank under them holds the same box as its neighbours on that axis.
 """
 
@@ -35,7 +36,9 @@ def cut(bounds: Range, parts: int, position: int) -> Range:
 
 @lru_cache(maxsize=65536)
 def boxes(shape: tuple[int, ...], placement: Placement, sbp: NdSbp) -> Mapping[int, Box]:
-    """The box each rank of `placement` holds, in mesh order (LAY-ND-SPLIT: mesh axes left to right, each cuts what the last left)."""
+    """The box each rank of `placement` holds, in mesh order (LAY-ND-SPLIT: mesh axes left to right, each cuts what
+    the last left).
+    """
     return {rank: _box(shape, placement.mesh, sbp, placement.coords(rank)) for rank in placement}
 
 
@@ -73,7 +76,9 @@ def partial_axes(sbp: NdSbp) -> tuple[int, ...]:
     return tuple(i for i, one in enumerate(sbp) if isinstance(one, Partial))
 
 
-def locate(index: Sequence[int], shape: tuple[int, ...], placement: Placement, sbp: NdSbp) -> list[tuple[int, tuple[int, ...]]]:
+def locate(
+    index: Sequence[int], shape: tuple[int, ...], placement: Placement, sbp: NdSbp
+) -> list[tuple[int, tuple[int, ...]]]:
     """Every (rank, local index) that holds the logical `index` (LAY-INDEX); several under B and P."""
     held = []
     for rank, box in boxes(shape, placement, sbp).items():

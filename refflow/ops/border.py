@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..boxing import Layout, plan, run
-from ..errors import LocalGlobalError, ReplicaError, ShapeError, SbpError
+from ..errors import LocalGlobalError, ReplicaError, SbpError, ShapeError
 from ..ir import SPECIAL, Meta, Node, Primitive, Rule, Value
 from ..layout import Broadcast, NdSbp, Partial, Placement, Split, box_shape, boxes, dual
 from ..numerics import digest, first_difference, same_bits
@@ -22,7 +22,7 @@ def _rule(*metas: Meta, **attrs: Any) -> Rule:
     raise SbpError("this primitive moves tensors: it has a boxing plan, not a signature")
 
 
-# --- global -> global --------------------------------------------------------------------------------------------------------------
+# --- global -> global -----------------------------------------------------------------------------------------------
 
 
 def _to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
@@ -30,13 +30,17 @@ def _to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
     placement, sbp = attrs["placement"], attrs["sbp"]
     meta = value.meta
     if meta.placement is None or meta.sbp is None:
-        raise LocalGlobalError("to_global: the primitive moves global tensors; a local one crosses the border by local_to_global")
+        raise LocalGlobalError(
+            "to_global: the primitive moves global tensors; a local one crosses the border by local_to_global"
+        )
     moves = plan(meta.shape, Layout(meta.placement, meta.sbp), Layout(placement, sbp))
     return (Value(meta.with_layout(placement, sbp), run(moves, value.shards, meta.dtype)),)
 
 
 def _to_global_vjp(node: Node, g: Value) -> list[Value | None]:
-    """The gradient, brought to `grad_sbp` first if one was asked for; the engine brings it to the operand's layout (AUTO-LAYOUT)."""
+    """The gradient, brought to `grad_sbp` first if one was asked for; the engine brings it to the operand's layout
+    (AUTO-LAYOUT).
+    """
     wanted = node.attrs.get("grad_sbp")
     if wanted is not None and g.meta.sbp != wanted:
         g = to_global(g, placement=g.meta.placement, sbp=wanted)
@@ -46,7 +50,7 @@ def _to_global_vjp(node: Node, g: Value) -> list[Value | None]:
 to_global = Primitive("to_global", _rule, _to_global_vjp, doc="the same logical tensor in another layout")
 SPECIAL["to_global"] = _to_global
 
-# --- local -> global ---------------------------------------------------------------------------------------------------------------
+# --- local -> global ------------------------------------------------------------------------------------------------
 
 
 def _local_to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
@@ -56,7 +60,9 @@ def _local_to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ..
     backend = state.backend("cpu")
     mine = {rank: backend.shape(value.shards[rank]) for rank in state.world.owned if rank in placement}
     if check:
-        told = state.world.agree("to_global: shapes and dtypes", {r: (shape, value.meta.dtype.name) for r, shape in mine.items()})
+        told = state.world.agree(
+            "to_global: shapes and dtypes", {r: (shape, value.meta.dtype.name) for r, shape in mine.items()}
+        )
         shapes = _agreed_shapes(told, placement)
         shape = logical_shape(shapes, placement, sbp)
         _check_parts(shapes, shape, placement, sbp)
@@ -87,7 +93,11 @@ def logical_shape(shapes: Mapping[int, tuple[int, ...]], placement: Placement, s
     for d, n in enumerate(first):
         axes = [a for a, one in enumerate(sbp) if one == Split(d)]
         if axes:
-            n = sum(shapes[r][d] for r in placement if all(c == 0 for a, c in enumerate(placement.coords(r)) if a not in axes))
+            n = sum(
+                shapes[r][d]
+                for r in placement
+                if all(c == 0 for a, c in enumerate(placement.coords(r)) if a not in axes)
+            )
         total.append(n)
     return tuple(total)
 
@@ -101,7 +111,9 @@ def _assumed_shape(own: tuple[int, ...], placement: Placement, sbp: NdSbp) -> tu
     return tuple(shape)
 
 
-def _check_parts(shapes: Mapping[int, tuple[int, ...]], shape: tuple[int, ...], placement: Placement, sbp: NdSbp) -> None:
+def _check_parts(
+    shapes: Mapping[int, tuple[int, ...]], shape: tuple[int, ...], placement: Placement, sbp: NdSbp
+) -> None:
     for rank, box in boxes(shape, placement, sbp).items():
         if shapes[rank] != box_shape(box):
             raise ShapeError(f"to_global: the parts add up to {shape}, of which rank {rank} must hold {box_shape(box)} under {sbp}"
@@ -109,7 +121,9 @@ def _check_parts(shapes: Mapping[int, tuple[int, ...]], shape: tuple[int, ...], 
 
 
 def check_replicas(name: str, shards: Mapping[int, Any], placement: Placement, sbp: NdSbp) -> None:
-    """Ranks along a B axis must hold equal bits; `ReplicaError`, the same on every rank, names the first that does not (LAY-REPLICA)."""
+    """Ranks along a B axis must hold equal bits; `ReplicaError`, the same on every rank, names the first that does
+    not (LAY-REPLICA).
+    """
     axes = [a for a, one in enumerate(sbp) if isinstance(one, Broadcast) and placement.mesh[a] > 1]
     if not axes:
         return
@@ -136,15 +150,19 @@ def check_replicas(name: str, shards: Mapping[int, Any], placement: Placement, s
 
 
 def _local_to_global_vjp(node: Node, g: Value) -> list[Value | None]:
-    """The gradient in the dual layout, cut into local parts: S own part, P everything everywhere, B all of it on the first rank."""
+    """The gradient in the dual layout, cut into local parts: S own part, P everything everywhere, B all of it on the
+    first rank.
+    """
     placement, sbp = node.attrs["placement"], node.attrs["sbp"]
     return [to_local(to_global(g, placement=placement, sbp=dual(sbp)))]
 
 
-local_to_global = Primitive("local_to_global", _rule, _local_to_global_vjp, doc="local tensors as the parts of a global one")
+local_to_global = Primitive(
+    "local_to_global", _rule, _local_to_global_vjp, doc="local tensors as the parts of a global one"
+)
 SPECIAL["local_to_global"] = _local_to_global
 
-# --- global -> local ---------------------------------------------------------------------------------------------------------------
+# --- global -> local ------------------------------------------------------------------------------------------------
 
 
 def _to_local(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:

@@ -1,6 +1,7 @@
 """Contractions: matmul, conv2d and its two gradients.
 
-Implements the contraction chapter of spec/text/primitives.md (OPS-CONTRACTION); the canonical tree over fused multiply-adds is NUM-CONTRACT's.
+Implements the contraction chapter of spec/text/primitives.md (OPS-CONTRACTION); the canonical tree over fused
+multiply-adds is NUM-CONTRACT's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ def contraction_rule(name: str, space: str, over: str, x: Meta, y: Meta, sizes: 
     """A contraction of two operands of one dtype, computed in at least float32."""
     dtype = same_dtype(name, x, y)
     if is_half(dtype):
-        raise DtypeError(f"{name}: {dtype.name} is a storage type; cast to float32, multiply, cast back (flow.{name} does)")
+        raise DtypeError(
+            f"{name}: {dtype.name} is a storage type; cast to float32, multiply, cast back (flow.{name} does)"
+        )
     if dtype.kind == "b":
         raise DtypeError(f"{name}: not for bool; cast to an integer or float type")
     return Rule(space, (dtype,), over, "sum", LEAF, _EITHER, sizes or {})
@@ -49,7 +52,8 @@ def swap_shape(shape: Shape) -> Shape:
 def _contract_lost(a: Value, b: Value, batch: Shape, *, shape: Shape) -> Value:
     """a (..., r, t) @ b (..., t, s), summed also over the batch axes the result (of shape `shape`) does not have.
 
-    Those axes and t become one flat contracted range, axes outermost: one tree, as the definition of a broadcast operand's gradient says.
+    Those axes and t become one flat contracted range, axes outermost: one tree, as the definition of a broadcast
+    operand's gradient says.
     """
     n = max(len(a.meta.shape), len(b.meta.shape)) - 2
     have = (1,) * (n - len(batch)) + batch
@@ -67,7 +71,9 @@ def _batch(a: Value, b: Value, n: int) -> Shape:
 
 
 def _merge(v: Value, n: int, lost: Sequence[int], *, last: bool) -> Value:
-    """Moves the `lost` batch axes in front of the contracted one (the last or the one before) and merges them into it."""
+    """Moves the `lost` batch axes in front of the contracted one (the last or the one before) and merges them into
+    it.
+    """
     shape = (1,) * (n + 2 - len(v.meta.shape)) + v.meta.shape
     if v.meta.shape != shape:
         v = reshape(v, shape=shape)
@@ -138,12 +144,14 @@ def _conv_input_vjp(node: Node, ct: Value) -> list[Value | None]:
     return [dg, dw]
 
 
-conv2d_input = primitive("conv2d_input", _conv_input_rule, vjp=_conv_input_vjp, doc="the gradient of conv2d to its image",
+conv2d_input = primitive("conv2d_input", _conv_input_rule, vjp=_conv_input_vjp, local_shape=True, doc="the gradient of conv2d to its image",
                          samples=(Sample(((2, 4, 3, 3), (4, 3, 2, 2)), {**_PLAIN, "size": (4, 4)}),),
                          whole_because="windows overlap: rows and columns stay whole")  # fmt: skip
 
 
-def _conv_filter_rule(x: Meta, g: Meta, *, size: Pair, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Rule:
+def _conv_filter_rule(
+    x: Meta, g: Meta, *, size: Pair, stride: Pair, padding: Pair, dilation: Pair, groups: int
+) -> Rule:
     _check_gradient("conv2d_filter", x.shape[2:], size, g.shape[2:], stride, padding, dilation)
     c, o = _channels(groups)
     out = "o c [i j]" if groups == 1 else "(g o) c [i j]"
@@ -158,14 +166,16 @@ def _conv_filter_vjp(node: Node, ct: Value) -> list[Value | None]:
     return [dx, dg]
 
 
-conv2d_filter = primitive("conv2d_filter", _conv_filter_rule, vjp=_conv_filter_vjp, doc="the gradient of conv2d to its filter",
+conv2d_filter = primitive("conv2d_filter", _conv_filter_rule, vjp=_conv_filter_vjp, local_shape=True, doc="the gradient of conv2d to its filter",
                           samples=(Sample(((2, 3, 4, 4), (2, 4, 3, 3)), {**_PLAIN, "size": (2, 2)}),),
                           whole_because="windows overlap: rows and columns stay whole")  # fmt: skip
 
 
-def _check_gradient(name: str, size: Shape, kernel: Shape, out: Shape, stride: Pair, padding: Pair, dilation: Pair) -> None:
+def _check_gradient(
+    name: str, size: Shape, kernel: Shape, out: Shape, stride: Pair, padding: Pair, dilation: Pair
+) -> None:
     counts = window_counts(name, size, (kernel[0], kernel[1]), stride, padding, dilation)
     if tuple(out) != counts:
-        raise ShapeError(f"{name}: an image of {tuple(size)} under a {tuple(kernel)} filter gives {counts}, found a gradient of {tuple(out)}")
-
-
+        raise ShapeError(
+            f"{name}: an image of {tuple(size)} under a {tuple(kernel)} filter gives {counts}, found a gradient of {tuple(out)}"
+        )

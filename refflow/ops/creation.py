@@ -1,6 +1,7 @@
 """Creation and random primitives: tensors from attributes alone, each element from its logical index.
 
-Implements the creation chapter of spec/text/primitives.md (OPS-CREATION) and RNG-INDEX of spec/text/random.md: the same values under any sbp.
+Implements the creation chapter of spec/text/primitives.md (OPS-CREATION) and RNG-INDEX of spec/text/random.md: the
+same values under any sbp.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def _eye_rule(*, dims: tuple[int, int], dtype: Dtype) -> Rule:
     return Rule(" -> d0@ d1@", (dtype,), sizes={"d0": dims[0], "d1": dims[1]})
 
 
-eye = primitive("eye", _eye_rule, doc="1 on the diagonal, 0 elsewhere", samples=(Sample((), {"dims": (4, 5), "dtype": float32}),))
+eye = primitive(
+    "eye", _eye_rule, doc="1 on the diagonal, 0 elsewhere", samples=(Sample((), {"dims": (4, 5), "dtype": float32}),)
+)
 
 
 def eye_like(n: int, like: Value) -> Value:
@@ -58,11 +61,15 @@ def eye_like(n: int, like: Value) -> Value:
 
 
 def _draw(name: str, dtype: Dtype, doc: str, **sample: Any) -> Primitive:
-    """A random primitive: element i of the logical tensor from word i of stream `stream` of the generator keyed by `seed`."""
+    """A random primitive: element i of the logical tensor from word i of stream `stream` of the generator keyed by
+    `seed`.
+    """
 
     def rule(*, dims: Shape, seed: int, stream: int, **attrs: Any) -> Rule:
         if "low" in attrs and not 0 < attrs["high"] - attrs["low"] < 2**32:
-            raise AttributeValueError(f"{name}: needs low < high < low + 2**32, found [{attrs['low']}, {attrs['high']})")
+            raise AttributeValueError(
+                f"{name}: needs low < high < low + 2**32, found [{attrs['low']}, {attrs['high']})"
+            )
         space, sizes = _space(dims, "@")
         return Rule(space, (dtype,), sizes=sizes)
 
@@ -74,4 +81,3 @@ rand = _draw("rand", float32, "uniform on [0, 1): the upper 24 bits of a word")
 randn = _draw("randn", float32, "standard normal, Box-Muller on two words")
 random_bits = _draw("random_bits", int64, "the 32-bit words themselves")
 randint = _draw("randint", int64, "uniform integers on [low, high)", low=-3, high=9)
-

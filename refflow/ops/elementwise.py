@@ -1,6 +1,7 @@
 """Elementwise primitives: arithmetic, comparison, logic, selection, cast and the elementary functions.
 
-Implements the elementwise chapter of spec/text/primitives.md (OPS-ELEMENTWISE).  Values are the kernels' (NUM-*); here are index spaces, what
+Implements the elementwise chapter of spec/text/primitives.md (OPS-ELEMENTWISE).  Values are the kernels' (NUM-*); here
+are index spaces, what
 becomes of P, and gradients, each a composition of primitives.
 """
 
@@ -12,7 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import ANTITONE, JOIN_MAX, JOIN_MIN, LINEAR, MONOTONE, Meta, Node, Primitive, Rule, Sample, Value, primitive, vjp_of
+from ..ir import (
+    ANTITONE,
+    JOIN_MAX,
+    JOIN_MIN,
+    LINEAR,
+    MONOTONE,
+    Meta,
+    Node,
+    Primitive,
+    Rule,
+    Sample,
+    Value,
+    primitive,
+    vjp_of,
+)
 from ..numerics import bool_
 from .shape import scalar, sum_to, zeros_like
 
@@ -59,19 +74,40 @@ ceil = unary("ceil", _flat, ((EACH, MONOTONE),), doc="the least integer >= x")
 trunc = unary("trunc", _flat, ((EACH, MONOTONE),), doc="x without its fraction")
 rounded = unary("round", _flat, ((EACH, MONOTONE),), doc="the nearest integer, ties to even")
 sqrt = unary("sqrt", lambda g, x, y: div(g, mul(scalar(2.0, y), y)), doc="the square root, correctly rounded")
-rsqrt = unary("rsqrt", lambda g, x, y: mul(mul(scalar(-0.5, y), g), mul(mul(y, y), y)), doc="1 / sqrt(x), correctly rounded")
+rsqrt = unary(
+    "rsqrt", lambda g, x, y: mul(mul(scalar(-0.5, y), g), mul(mul(y, y), y)), doc="1 / sqrt(x), correctly rounded"
+)
 exp = unary("exp", lambda g, x, y: mul(g, y), ((EACH, MONOTONE),), doc="e to the x, correctly rounded")
 log = unary("log", lambda g, x, y: div(g, x), doc="the natural logarithm, correctly rounded")
 log1p = unary("log1p", lambda g, x, y: div(g, add(scalar(1.0, x), x)), doc="log(1 + x), correctly rounded")
-expm1 = unary("expm1", lambda g, x, y: mul(g, add(y, scalar(1.0, y))), ((EACH, MONOTONE),), doc="exp(x) - 1, correctly rounded")
-tanh = unary("tanh", lambda g, x, y: mul(g, sub(scalar(1.0, y), mul(y, y))), ((EACH, MONOTONE),), doc="the hyperbolic tangent, correctly rounded")
-sigmoid = unary("sigmoid", lambda g, x, y: mul(g, mul(y, sub(scalar(1.0, y), y))), ((EACH, MONOTONE),), doc="1 / (1 + exp(-x)), correctly rounded")
-softplus = unary("softplus", lambda g, x, y: mul(g, sigmoid(x)), ((EACH, MONOTONE),), doc="log(1 + exp(x)), correctly rounded")
+expm1 = unary(
+    "expm1", lambda g, x, y: mul(g, add(y, scalar(1.0, y))), ((EACH, MONOTONE),), doc="exp(x) - 1, correctly rounded"
+)
+tanh = unary(
+    "tanh",
+    lambda g, x, y: mul(g, sub(scalar(1.0, y), mul(y, y))),
+    ((EACH, MONOTONE),),
+    doc="the hyperbolic tangent, correctly rounded",
+)
+sigmoid = unary(
+    "sigmoid",
+    lambda g, x, y: mul(g, mul(y, sub(scalar(1.0, y), y))),
+    ((EACH, MONOTONE),),
+    doc="1 / (1 + exp(-x)), correctly rounded",
+)
+softplus = unary(
+    "softplus", lambda g, x, y: mul(g, sigmoid(x)), ((EACH, MONOTONE),), doc="log(1 + exp(x)), correctly rounded"
+)
 erf = unary("erf", lambda g, x, y: mul(g, mul(scalar(2 / math.sqrt(math.pi), x), exp(neg(mul(x, x))))), ((EACH, MONOTONE),),
             doc="the error function, correctly rounded")  # fmt: skip
 sin = unary("sin", lambda g, x, y: mul(g, cos(x)), doc="the sine, correctly rounded")
 cos = unary("cos", lambda g, x, y: neg(mul(g, sin(x))), doc="the cosine, correctly rounded")
-relu = unary("relu", lambda g, x, y: where(gt(x, scalar(0.0, x)), g, scalar(0.0, g)), ((EACH, MONOTONE),), doc="max(x, 0); gradient 0 at 0")
+relu = unary(
+    "relu",
+    lambda g, x, y: where(gt(x, scalar(0.0, x)), g, scalar(0.0, g)),
+    ((EACH, MONOTONE),),
+    doc="max(x, 0); gradient 0 at 0",
+)
 
 
 def _gelu_gradient(g: Value, x: Value, y: Value) -> Value:
@@ -194,7 +230,9 @@ def _cast_rule(x: Meta, *, dtype: np.dtype[Any]) -> Rule:
     return Rule("... -> ...", (dtype,), carries=(*carries, *(((EACH, MONOTONE),) if ordered else ())))
 
 
-LINEAR_FLOAT = LINEAR.__class__("linear", LINEAR.kinds, False)  # a widened integer sum may wrap where the narrow one did not
+LINEAR_FLOAT = LINEAR.__class__(
+    "linear", LINEAR.kinds, False
+)  # a widened integer sum may wrap where the narrow one did not
 
 
 def _cast_vjp(node: Node, g: Value) -> list[Value | None]:

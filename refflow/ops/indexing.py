@@ -1,6 +1,7 @@
 """Indexing by tensors: index_select (embedding), gather, their transposes, one_hot.
 
-Implements the indexing chapter of spec/text/primitives.md (OPS-INDEXING).  Where the indexed dimension is split, each rank answers for the
+Implements the indexing chapter of spec/text/primitives.md (OPS-INDEXING).  Where the indexed dimension is split, each
+rank answers for the
 indices it holds and gives the identity for the rest: at most one real term, so the fold is exact for any split.
 """
 
@@ -70,7 +71,9 @@ index_add = primitive("index_add", _index_add_rule, vjp=_index_add_vjp, checked=
 def _along(name: str, data: Meta, index: Meta, dim: int) -> list[str]:
     """The letters of the dimensions data and index share; "" at `dim`."""
     _check(name, index, dim, len(data.shape))
-    if len(data.shape) != len(index.shape) or any(a != b for d, (a, b) in enumerate(zip(data.shape, index.shape, strict=True)) if d != dim):
+    if len(data.shape) != len(index.shape) or any(
+        a != b for d, (a, b) in enumerate(zip(data.shape, index.shape, strict=True)) if d != dim
+    ):
         raise ShapeError(f"{name}: data {data.shape} and index {index.shape} must agree outside dim {dim}")
     return ["" if d == dim else f"d{d}" for d in range(len(data.shape))]
 
@@ -96,7 +99,9 @@ def _scatter_add_rule(index: Meta, src: Meta, *, dim: int, size: int) -> Rule:
         raise ShapeError(f"scatter_add: index {index.shape} and source {src.shape} must have one shape")
     letters = _along("scatter_add", src, index, dim)
     at, out = (" ".join(a or own for a in letters) for own in ("j", "v@"))
-    return Rule(f"{at}, {at} -> {out}", (src.dtype,), over="j", fold="sum", carries=(((1,), LINEAR),), sizes={"v": size})
+    return Rule(
+        f"{at}, {at} -> {out}", (src.dtype,), over="j", fold="sum", carries=(((1,), LINEAR),), sizes={"v": size}
+    )
 
 
 def _scatter_add_vjp(node: Node, g: Value) -> list[Value | None]:

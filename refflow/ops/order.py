@@ -1,6 +1,7 @@
 """Scans and orders: cumsum, cumprod, argsort.
 
-Implements the scan and order chapter of spec/text/primitives.md (OPS-ORDER): scans ascend sequentially, sorts are stable (NUM-ORDER).
+Implements the scan and order chapter of spec/text/primitives.md (OPS-ORDER): scans ascend sequentially, sorts are
+stable (NUM-ORDER).
 """
 
 from __future__ import annotations
@@ -33,7 +34,14 @@ def _cumsum_vjp(node: Node, g: Value) -> list[Value | None]:
     return [flip(cumsum(flip(g, dims=(dim,)), dim=dim), dims=(dim,))]
 
 
-cumsum = primitive("cumsum", _cumsum_rule, vjp=_cumsum_vjp, samples=_DIM, doc="running sums along dim, ascending", whole_because=_SEQUENTIAL)
+cumsum = primitive(
+    "cumsum",
+    _cumsum_rule,
+    vjp=_cumsum_vjp,
+    samples=_DIM,
+    doc="running sums along dim, ascending",
+    whole_because=_SEQUENTIAL,
+)
 
 
 def _cumprod_rule(x: Meta, *, dim: int) -> Rule:
@@ -55,7 +63,14 @@ def _cumprod_vjp(node: Node, g: Value) -> list[Value | None]:
     return [transpose(sum_(terms, dims=(n,)), perm=back)]
 
 
-cumprod = primitive("cumprod", _cumprod_rule, vjp=_cumprod_vjp, samples=_DIM, doc="running products along dim, ascending", whole_because=_SEQUENTIAL)
+cumprod = primitive(
+    "cumprod",
+    _cumprod_rule,
+    vjp=_cumprod_vjp,
+    samples=_DIM,
+    doc="running products along dim, ascending",
+    whole_because=_SEQUENTIAL,
+)
 
 
 def _argsort_rule(x: Meta, *, dim: int, descending: bool) -> Rule:

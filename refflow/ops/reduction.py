@@ -65,7 +65,9 @@ def _prod_rule(x: Meta, *, dims: Shape) -> Rule:
 
 
 def _prod_vjp(node: Node, g: Value) -> list[Value | None]:
-    """For each element the product of the others, by a square with ones on its diagonal: right where elements are zero."""
+    """For each element the product of the others, by a square with ones on its diagonal: right where elements are
+    zero.
+    """
     x, dims = node.inputs[0], node.attrs["dims"]
     kept = tuple(d for d in range(len(x.meta.shape)) if d not in dims)
     order = (*kept, *dims)

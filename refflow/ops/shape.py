@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-
 from ..errors import AttributeValueError, ShapeError
 from ..ir import EXACT, LINEAR, MONOTONE, Meta, Node, Primitive, Rule, Sample, Value, primitive, same_dtype
 from ..layout import broadcast
@@ -22,7 +21,7 @@ def names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{i}" for i in range(count)]
 
 
-# --- constants and broadcasting, which every gradient needs ------------------------------------------------------------------------
+# --- constants and broadcasting, which every gradient needs ---------------------------------------------------------
 
 
 def scalar(value: float, like: Value) -> Value:
@@ -50,7 +49,7 @@ def sum_to(g: Value, like: Value) -> Value:
     return summed if summed.meta.shape == target else reshape(summed, shape=target)
 
 
-# --- sum ---------------------------------------------------------------------------------------------------------------------------
+# --- sum ------------------------------------------------------------------------------------------------------------
 
 
 def reduction_rule(name: str, x: Meta, dims: Shape, **fold: Any) -> Rule:
@@ -82,7 +81,7 @@ sum_ = primitive("sum", _sum_rule, vjp=_sum_vjp, doc="the canonical tree over th
                           Sample(((0, 3),), {"dims": (0,)})))  # fmt: skip
 
 
-# --- reshape, transpose, expand ----------------------------------------------------------------------------------------------------
+# --- reshape, transpose, expand -------------------------------------------------------------------------------------
 
 
 def _reshape_rule(x: Meta, *, shape: Shape) -> Rule:
@@ -93,7 +92,8 @@ def _reshape_rule(x: Meta, *, shape: Shape) -> Rule:
 
 
 def reshape_space(old: Shape, new: Shape) -> tuple[str, str, dict[str, int]]:
-    """The two sides of a reshape: runs of dimensions with equal products; in each the leading factor both share may split (SIG-RESHAPE).
+    """The two sides of a reshape: runs of dimensions with equal products; in each the leading factor both share may
+    split (SIG-RESHAPE).
 
     >>> reshape_space((6, 4), (24,))
     ('a0 [u0]', '(a0 s0)', {'a0': 6, 'u0': 4, 's0': 4})
@@ -110,7 +110,9 @@ def reshape_space(old: Shape, new: Shape) -> tuple[str, str, dict[str, int]]:
 
 
 def runs(old: Shape, new: Shape) -> list[tuple[Shape, Shape]]:
-    """The shortest runs of dimensions of `old` and `new` with equal products; dimensions of size 1 pair up where both have one."""
+    """The shortest runs of dimensions of `old` and `new` with equal products; dimensions of size 1 pair up where
+    both have one.
+    """
     found, i, j = [], 0, 0
     while i < len(old) or j < len(new):
         start_i, start_j = i, j
@@ -129,7 +131,9 @@ def runs(old: Shape, new: Shape) -> list[tuple[Shape, Shape]]:
 
 
 def _reshape_run(old: Shape, new: Shape, left: list[str], right: list[str], sizes: dict[str, int]) -> None:
-    """Adds one run: (n) -> (n) shares its letter; else the largest common leading factor leads both sides, the rest stays whole."""
+    """Adds one run: (n) -> (n) shares its letter; else the largest common leading factor leads both sides, the rest
+    stays whole.
+    """
     if not old or not new:
         left += ["1"] * len(old)
         right += ["1"] * len(new)
@@ -185,7 +189,12 @@ def _expand_rule(x: Meta, *, shape: Shape) -> Rule:
         raise ShapeError(f"expand: {x.shape} does not broadcast to {shape}")
     letters = names("d", len(shape))
     left = [a if n == shape[extra + d] else "1" for d, (a, n) in enumerate(zip(letters[extra:], x.shape, strict=True))]
-    return Rule(f"{' '.join(left)} -> {' '.join(letters)}", (x.dtype,), carries=((ONE, EXACT),), sizes=dict(zip(letters, shape, strict=True)))
+    return Rule(
+        f"{' '.join(left)} -> {' '.join(letters)}",
+        (x.dtype,),
+        carries=((ONE, EXACT),),
+        sizes=dict(zip(letters, shape, strict=True)),
+    )
 
 
 def _expand_vjp(node: Node, g: Value) -> list[Value | None]:
@@ -196,7 +205,7 @@ expand = primitive("expand", _expand_rule, vjp=_expand_vjp, local_shape=True, do
                    samples=(Sample(((3, 1),), {"shape": (3, 4)}), Sample(((4,),), {"shape": (2, 3, 4)}), Sample(((),), {"shape": (3,)})))  # fmt: skip
 
 
-# --- slice, pad, cat, flip ---------------------------------------------------------------------------------------------------------
+# --- slice, pad, cat, flip ------------------------------------------------------------------------------------------
 
 
 def cut_length(start: int, stop: int, step: int) -> int:
@@ -204,7 +213,9 @@ def cut_length(start: int, stop: int, step: int) -> int:
     return max(0, -((start - stop) // step))
 
 
-def _slice_space(name: str, x: Meta, starts: Shape, stops: tuple[int | None, ...], steps: Shape) -> tuple[list[str], list[str], dict[str, int]]:
+def _slice_space(
+    name: str, x: Meta, starts: Shape, stops: tuple[int | None, ...], steps: Shape
+) -> tuple[list[str], list[str], dict[str, int]]:
     left, right, sizes = [], [], {}
     for d, (n, start, stop, step) in enumerate(zip(x.shape, starts, stops, steps, strict=True)):
         if stop is None:
@@ -212,7 +223,9 @@ def _slice_space(name: str, x: Meta, starts: Shape, stops: tuple[int | None, ...
             right.append(f"d{d}")
             continue
         if step < 1 or not 0 <= start <= n or not 0 <= stop <= n:
-            raise AttributeValueError(f"{name}: [{start}:{stop}:{step}] on dimension {d} of size {n}: needs 0 <= start, stop <= {n}, step >= 1")
+            raise AttributeValueError(
+                f"{name}: [{start}:{stop}:{step}] on dimension {d} of size {n}: needs 0 <= start, stop <= {n}, step >= 1"
+            )
         left.append(f"[d{d}]")
         right.append(f"[s{d}]")
         sizes[f"s{d}"] = cut_length(start, stop, step)
@@ -284,11 +297,15 @@ def _cat_rule(*xs: Meta, dim: int) -> Rule:
         raise AttributeValueError(f"cat: dim must be in [0, {len(shape)}), found {dim}")
     for i, x in enumerate(xs):
         if len(x.shape) != len(shape) or any(n != shape[d] for d, n in enumerate(x.shape) if d != dim):
-            raise ShapeError(f"cat: tensors must agree outside dim {dim}, found {xs[0].shape} and {x.shape} (tensor {i})")
+            raise ShapeError(
+                f"cat: tensors must agree outside dim {dim}, found {xs[0].shape} and {x.shape} (tensor {i})"
+            )
     shape[dim] = sum(x.shape[dim] for x in xs)
     side = [" ".join(f"[c{i}]" if d == dim else f"d{d}" for d in range(len(shape))) for i in (*range(len(xs)), "")]
     carries = ((tuple(range(len(xs))), EXACT),)
-    return Rule(f"{', '.join(side[:-1])} -> {side[-1]}", (same_dtype("cat", *xs),), carries=carries, sizes={"c": shape[dim]})
+    return Rule(
+        f"{', '.join(side[:-1])} -> {side[-1]}", (same_dtype("cat", *xs),), carries=carries, sizes={"c": shape[dim]}
+    )
 
 
 def _cat_vjp(node: Node, g: Value) -> list[Value | None]:
@@ -332,16 +349,20 @@ def _triangle(name: str, doc: str) -> Primitive:
 tril = _triangle("tril", "+0 above the diagonal")
 triu = _triangle("triu", "+0 below the diagonal")
 
-# --- windows -----------------------------------------------------------------------------------------------------------------------
+# --- windows --------------------------------------------------------------------------------------------------------
 
 
 def window_count(name: str, size: int, kernel: int, stride: int, padding: int, dilation: int) -> int:
     """How many windows fit; `ShapeError` if none does."""
     if kernel < 1 or stride < 1 or padding < 0 or dilation < 1:
-        raise AttributeValueError(f"{name}: needs kernel, stride, dilation >= 1 and padding >= 0, found {kernel}, {stride}, {dilation}, {padding}")
+        raise AttributeValueError(
+            f"{name}: needs kernel, stride, dilation >= 1 and padding >= 0, found {kernel}, {stride}, {dilation}, {padding}"
+        )
     room = size + 2 * padding - dilation * (kernel - 1) - 1
     if room < 0:
-        raise ShapeError(f"{name}: a window of {kernel} (dilation {dilation}) does not fit into {size} (padding {padding})")
+        raise ShapeError(
+            f"{name}: a window of {kernel} (dilation {dilation}) does not fit into {size} (padding {padding})"
+        )
     return room // stride + 1
 
 
@@ -378,7 +399,9 @@ unfold2d = primitive("unfold2d", _unfold_rule, vjp=_unfold_vjp, doc="the windows
 def _fold_rule(g: Meta, *, size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> Rule:
     counts = window_counts("fold2d", size, kernel, stride, padding, dilation)
     if len(g.shape) != 6 or g.shape[2:] != (*counts, *kernel):
-        raise ShapeError(f"fold2d: needs windows (n, c, {counts[0]}, {counts[1]}, {kernel[0]}, {kernel[1]}), found shape {g.shape}")
+        raise ShapeError(
+            f"fold2d: needs windows (n, c, {counts[0]}, {counts[1]}, {kernel[0]}, {kernel[1]}), found shape {g.shape}"
+        )
     return Rule("n c [p q i j] -> n c [y x]", (g.dtype,), carries=((ONE, LINEAR),), sizes={"y": size[0], "x": size[1]})
 
 
@@ -390,4 +413,3 @@ def _fold_vjp(node: Node, g: Value) -> list[Value | None]:
 fold2d = primitive("fold2d", _fold_rule, vjp=_fold_vjp, doc="the transpose of unfold2d: overlapping windows add by the tree over (p, q)",
                    samples=(Sample(((3, 4, 3, 2, 2, 2),), {**_WINDOW, "size": (4, 3)}),),
                    whole_because="windows overlap")  # fmt: skip
-

@@ -1,6 +1,7 @@
 """Reverse-mode differentiation: one `vjp` over the nodes behind some values, eager or lazy.
 
-Implements AUTO-VJP, AUTO-LAYOUT, AUTO-ORDER, AUTO-LEAF and AUTO-FREE of spec/text/autograd.md.  A gradient has the layout of what it belongs
+Implements AUTO-VJP, AUTO-LAYOUT, AUTO-ORDER, AUTO-LEAF and AUTO-FREE of spec/text/autograd.md.  A gradient has the
+layout of what it belongs
 to, with P reduced; the uses of a value are reduced first and then added in reverse program order.
 """
 
@@ -31,11 +32,18 @@ def reachable(outputs: Iterable[Value]) -> list[Node]:
 
 
 def vjp(
-    outputs: Sequence[Value], cotangents: Sequence[Value], *, retain_graph: bool = False, create_graph: bool = False, watch: Sequence[Value] = ()
+    outputs: Sequence[Value],
+    cotangents: Sequence[Value],
+    *,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+    watch: Sequence[Value] = (),
 ) -> dict[int, Value]:
-    """The gradient of sum(outputs * cotangents) to every leaf and every value in `watch`, by id of the value (AUTO-VJP).
+    """The gradient of sum(outputs * cotangents) to every leaf and every value in `watch`, by id of the value
+    (AUTO-VJP).
 
-    Frees the graph unless `retain_graph`; records the gradient's own nodes if `create_graph`.  Errors: `AutogradError` on a freed graph.
+    Frees the graph unless `retain_graph`; records the gradient's own nodes if `create_graph`.  Errors: `AutogradError`
+    on a freed graph.
     """
     with Override(grad=create_graph):
         grads = _Gradients({id(value) for value in watch})
@@ -45,7 +53,9 @@ def vjp(
         for node in nodes:
             arrived = [grads.take(value) for value in node.outputs]
             if node.freed:
-                raise AutogradError(f"backward through {node.primitive.name} a second time: its graph was freed; pass retain_graph=True the first time")
+                raise AutogradError(
+                    f"backward through {node.primitive.name} a second time: its graph was freed; pass retain_graph=True the first time"
+                )
             if all(g is None for g in arrived):
                 continue
             filled = [zeros_like(v) if g is None else g for v, g in zip(node.outputs, arrived, strict=True)]

@@ -29,13 +29,17 @@ def _seeds(outputs: Sequence[Tensor], gradients: Sequence[Tensor | None] | None)
     for output, gradient in zip(outputs, gradients or [None] * len(outputs), strict=True):
         value = output.value
         if not value.requires_grad:
-            raise AutogradError("backward: the tensor requires no gradient and nothing behind it does; call requires_grad_() on a leaf first")
+            raise AutogradError(
+                "backward: the tensor requires no gradient and nothing behind it does; call requires_grad_() on a leaf first"
+            )
         if gradient is not None:
             if gradient.shape != value.meta.shape:
                 raise ShapeError(f"backward: the gradient has shape {gradient.shape}, the tensor {value.meta.shape}")
             seeds.append(_placed(gradient.value, value))
         elif output.numel() != 1:
-            raise AutogradError(f"backward: needs a gradient for a tensor of shape {output.shape}; only one of one element has the default 1")
+            raise AutogradError(
+                f"backward: needs a gradient for a tensor of shape {output.shape}; only one of one element has the default 1"
+            )
         else:
             seeds.append(_ones(value))
     return seeds
@@ -50,19 +54,33 @@ def _placed(gradient: Value, value: Value) -> Value:
 
 def _ones(value: Value) -> Value:
     meta = value.meta
-    where = {} if meta.placement is None or meta.sbp is None else {"placement": meta.placement, "sbp": reduced(meta.sbp)}
+    where = (
+        {} if meta.placement is None or meta.sbp is None else {"placement": meta.placement, "sbp": reduced(meta.sbp)}
+    )
     return full(shape=meta.shape, value=1.0, dtype=meta.dtype, **where)  # type: ignore[no-any-return]
 
 
 def backward(
-    outputs: Sequence[Tensor], gradients: Sequence[Tensor | None] | None = None, *, retain_graph: bool | None = None, create_graph: bool = False
+    outputs: Sequence[Tensor],
+    gradients: Sequence[Tensor | None] | None = None,
+    *,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
 ) -> None:
-    """Adds the gradient of the outputs to `.grad` of every leaf behind them; leaf gradients have the leaf's own sbp (AUTO-ACCUMULATE)."""
+    """Adds the gradient of the outputs to `.grad` of every leaf behind them; leaf gradients have the leaf's own sbp
+    (AUTO-ACCUMULATE).
+    """
     values = [output.value for output in outputs]
     seeds = _seeds(outputs, gradients)
     targets = {key: value for key, value in leaves(values).items() if value.owner is not None}
     targets.update({id(v): v for node in reachable(values) for v in node.outputs if v.owner is not None})
-    found = vjp(values, seeds, retain_graph=create_graph if retain_graph is None else retain_graph, create_graph=create_graph, watch=list(targets.values()))
+    found = vjp(
+        values,
+        seeds,
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+        watch=list(targets.values()),
+    )
     for key, g in found.items():
         tensor = targets[key].owner() if key in targets else None
         if tensor is None:
@@ -84,7 +102,8 @@ def grad(
 ) -> tuple[Tensor | None, ...]:
     """The gradients of the outputs to `inputs`, each in the layout of its input with P reduced; `.grad` is left alone.
 
-    Errors: `AutogradError` if an input has no part in the outputs (unless `allow_unused`, then None).  Source: AUTO-VJP.
+    Errors: `AutogradError` if an input has no part in the outputs (unless `allow_unused`, then None).  Source:
+    AUTO-VJP.
     """
     outs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     ins = [inputs] if isinstance(inputs, Tensor) else list(inputs)
@@ -94,10 +113,14 @@ def grad(
         if not value.requires_grad:
             raise AutogradError(f"grad: input {i} requires no gradient")
     retain = create_graph if retain_graph is None else retain_graph
-    found = vjp([o.value for o in outs], _seeds(outs, given), retain_graph=retain, create_graph=create_graph, watch=wanted)
+    found = vjp(
+        [o.value for o in outs], _seeds(outs, given), retain_graph=retain, create_graph=create_graph, watch=wanted
+    )
     results = [found.get(id(value)) for value in wanted]
     if not allow_unused and any(g is None for g in results):
-        raise AutogradError(f"grad: input {results.index(None)} has no part in the outputs; allow_unused=True gives None for it")
+        raise AutogradError(
+            f"grad: input {results.index(None)} has no part in the outputs; allow_unused=True gives None for it"
+        )
     return tuple(None if g is None else Tensor(g) for g in results)
 
 
@@ -112,7 +135,9 @@ class GradMode:
         self._stack.append(Override(grad=self._enabled))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stack.pop().__exit__(kind, error, trace)
 
     def __call__(self, function: F) -> F:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import AttributeValueError
 from ..functional import arithmetic, creation, movement, reduction
-from ..numerics import bool_, float16, float32, float64, bfloat16, int8, int32, int64, is_bool, uint8
+from ..numerics import bfloat16, bool_, float16, float32, float64, int8, int32, int64, is_bool, uint8
 from .tensor import Tensor
 
 METHODS: dict[str, Callable[..., Any]] = {
@@ -36,7 +36,11 @@ def _or_not(function: Callable[..., Any]) -> Callable[..., Any]:
     """A binary operator: foreign operands are left to the other side."""
 
     def operator(self: Tensor, other: Any) -> Any:
-        return function(self, other) if isinstance(other, (Tensor, bool, int, float)) or hasattr(other, "item") else NotImplemented
+        return (
+            function(self, other)
+            if isinstance(other, (Tensor, bool, int, float)) or hasattr(other, "item")
+            else NotImplemented
+        )
 
     return operator
 
@@ -52,7 +56,9 @@ IN_PLACE = ("add", "sub", "mul", "div")
 
 
 def _in_place(function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """x.f_(…): the result of x.f(…), written into x; the left side keeps its dtype, placement and sbp (TENSOR-INPLACE)."""
+    """x.f_(…): the result of x.f(…), written into x; the left side keeps its dtype, placement and sbp
+    (TENSOR-INPLACE).
+    """
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return self.write(function(self, *args, **kwargs).value)
@@ -72,7 +78,9 @@ def _copy(self: Tensor, source: Tensor) -> Tensor:
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:
-    """x[key]: ints, slices, None and "..." give views; one integer tensor selects along the first dimension; a bool mask is refused."""
+    """x[key]: ints, slices, None and "..." give views; one integer tensor selects along the first dimension; a bool
+    mask is refused.
+    """
     if isinstance(key, Tensor):
         return _select(self, key)
     lens, shape = movement.basic_index(self, key if isinstance(key, tuple) else (key,))
@@ -94,7 +102,9 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
         self.write(new.value)
         return
     if isinstance(key, Tensor):
-        raise AttributeValueError("index: assignment takes ints, slices or a bool mask; use scatter_add() or index_add() for index tensors")
+        raise AttributeValueError(
+            "index: assignment takes ints, slices or a bool mask; use scatter_add() or index_add() for index tensors"
+        )
     part = _getitem(self, key)
     if not isinstance(value, Tensor):
         value = Tensor(arithmetic.scalar_like(value, self.value, self.dtype))
@@ -121,7 +131,23 @@ def attach() -> None:
         method = _in_place(METHODS[name])
         setattr(Tensor, f"{name}_", method)
         setattr(Tensor, f"__i{'truediv' if name == 'div' else name}__", method)
-    for name in ("neg", "abs", "exp", "log", "sqrt", "tanh", "sigmoid", "relu", "floor", "ceil", "round", "clamp", "masked_fill", "pow", "square"):
+    for name in (
+        "neg",
+        "abs",
+        "exp",
+        "log",
+        "sqrt",
+        "tanh",
+        "sigmoid",
+        "relu",
+        "floor",
+        "ceil",
+        "round",
+        "clamp",
+        "masked_fill",
+        "pow",
+        "square",
+    ):
         setattr(Tensor, f"{name}_", _in_place(METHODS[name]))
     extra: dict[str, Any] = {
         "__neg__": arithmetic.neg, "__abs__": arithmetic.abs, "__invert__": arithmetic.logical_not, "__getitem__": _getitem,
@@ -132,5 +158,3 @@ def attach() -> None:
     }  # fmt: skip
     for name, function in extra.items():
         setattr(Tensor, name, function)
-
-

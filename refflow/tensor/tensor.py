@@ -1,6 +1,7 @@
 """Tensor: a cell that holds a value, its gradient, and perhaps a view of another cell.
 
-Implements TENSOR-CELL, TENSOR-INPLACE and TENSOR-LOGICAL of spec/text/tensors.md.  The operations are in refflow/functional, attached as
+Implements TENSOR-CELL, TENSOR-INPLACE and TENSOR-LOGICAL of spec/text/tensors.md.  The operations are in
+refflow/functional, attached as
 methods by refflow/tensor/methods.py.
 """
 
@@ -39,7 +40,7 @@ class Tensor:
         self.grad: Tensor | None = None
         self.name = ""
 
-    # --- the cell ---------------------------------------------------------------------------------------------------------------
+    # --- the cell ---------------------------------------------------------------------------------------------------
 
     @property
     def value(self) -> Value:
@@ -63,15 +64,21 @@ class Tensor:
     def write(self, value: Value) -> Tensor:
         """Gives the cell a new value of its shape, dtype and layout; views write through (TENSOR-INPLACE).
 
-        Errors: `AutogradError` for a leaf that requires a gradient (in grad mode) and for an expanded view; `ShapeError`.
+        Errors: `AutogradError` for a leaf that requires a gradient (in grad mode) and for an expanded view;
+        `ShapeError`.
         """
         old = self.value
         if value.meta.shape != old.meta.shape:
-            raise ShapeError(f"in-place: the result has shape {value.meta.shape}, the tensor {old.meta.shape}; in-place cannot grow it")
+            raise ShapeError(
+                f"in-place: the result has shape {value.meta.shape}, the tensor {old.meta.shape}; in-place cannot grow it"
+            )
         self._refuse_write(old)
         if value.meta.dtype != old.meta.dtype:
             value = cast(value, dtype=old.meta.dtype)
-        if value.meta.placement is not None and (value.meta.sbp, value.meta.placement) != (old.meta.sbp, old.meta.placement):
+        if value.meta.placement is not None and (value.meta.sbp, value.meta.placement) != (
+            old.meta.sbp,
+            old.meta.placement,
+        ):
             value = to_global(value, placement=old.meta.placement, sbp=old.meta.sbp)
         if self._base is not None:
             assert self._lens is not None and self._lens.put is not None
@@ -89,16 +96,20 @@ class Tensor:
         cell: Tensor | None = self
         while cell is not None:
             if cell._lens is not None and cell._lens.put is None:
-                raise AutogradError("in-place: writing through an expanded view would write one element many times; clone() it first")
+                raise AutogradError(
+                    "in-place: writing through an expanded view would write one element many times; clone() it first"
+                )
             if settings().grad and cell._base is None and cell.value.requires_grad and cell.value.node is None:
-                raise AutogradError("in-place: a leaf that requires a gradient cannot be changed in grad mode; use flow.no_grad()")
+                raise AutogradError(
+                    "in-place: a leaf that requires a gradient cannot be changed in grad mode; use flow.no_grad()"
+                )
             cell = cell._base
 
     def _own(self, value: Value) -> None:
         value.requires_grad = True
         value.owner = weakref.ref(self)
 
-    # --- what it is -------------------------------------------------------------------------------------------------------------
+    # --- what it is -------------------------------------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -177,7 +188,7 @@ class Tensor:
         """The device type."""
         return self.placement.type if self.is_global else "cpu"
 
-    # --- gradients --------------------------------------------------------------------------------------------------------------
+    # --- gradients --------------------------------------------------------------------------------------------------
 
     @property
     def requires_grad(self) -> bool:
@@ -230,7 +241,9 @@ class Tensor:
             self.value.owner = weakref.ref(self)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
-        """Calls `hook(gradient)` when this tensor's gradient is complete; what it returns replaces it.  Returns a remover."""
+        """Calls `hook(gradient)` when this tensor's gradient is complete; what it returns replaces it.  Returns a
+        remover.
+        """
         value = self.value
         if not value.requires_grad:
             raise AutogradError("register_hook: the tensor requires no gradient")
@@ -239,18 +252,23 @@ class Tensor:
         value.hooks.append(hook)
         return lambda: value.hooks.remove(hook) if value.hooks and hook in value.hooks else None
 
-    def backward(self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+    ) -> None:
         """Adds the gradient of this tensor to `.grad` of every leaf behind it (AUTO-BACKWARD)."""
         from .backward import backward
 
         backward([self], None if gradient is None else [gradient], retain_graph=retain_graph, create_graph=create_graph)
 
-    # --- layout -----------------------------------------------------------------------------------------------------------------
+    # --- layout -----------------------------------------------------------------------------------------------------
 
-    def to_global(self, placement: Placement | None = None, sbp: Any = None, *, grad_sbp: Any = None, check_meta: bool = True) -> Tensor:
+    def to_global(
+        self, placement: Placement | None = None, sbp: Any = None, *, grad_sbp: Any = None, check_meta: bool = True
+    ) -> Tensor:
         """This tensor in another layout, or local parts as a global tensor.
 
-        Args: `placement` (default: as it is), `sbp` one or one per mesh axis (default: as it is, S stays S), `grad_sbp` the layout the
+        Args: `placement` (default: as it is), `sbp` one or one per mesh axis (default: as it is, S stays S),
+        `grad_sbp` the layout the
         gradient is brought to first, `check_meta` whether local parts are compared over the ranks.
         Errors: `SbpError`, `PlacementError`, `ShapeError`, `ReplicaError`.  Source: BOX-*, BORDER-LOCAL-TO-GLOBAL.
         """
@@ -264,7 +282,9 @@ class Tensor:
         if sbp is None:
             assert meta.sbp is not None
             if len(meta.sbp) != placement.ndim:
-                raise SbpError(f"to_global: the mesh changes from {meta.placement} to {placement}; give an sbp for the new one")
+                raise SbpError(
+                    f"to_global: the mesh changes from {meta.placement} to {placement}; give an sbp for the new one"
+                )
             sbp = meta.sbp
         nd_sbp = normalize(sbp, placement.mesh, meta.shape, "to_global")
         attrs: dict[str, Any] = {"placement": placement, "sbp": nd_sbp}
@@ -272,7 +292,9 @@ class Tensor:
             attrs["grad_sbp"] = normalize(grad_sbp, placement.mesh, meta.shape, "to_global: grad_sbp")
         if meta.placement is None:
             if grad_sbp is not None:
-                raise SbpError("to_global: grad_sbp belongs to global tensors; across the border the gradient has the dual layout")
+                raise SbpError(
+                    "to_global: grad_sbp belongs to global tensors; across the border the gradient has the dual layout"
+                )
             return Tensor(local_to_global(value, placement=placement, sbp=nd_sbp, check_meta=check_meta))
         if (placement, nd_sbp) == (meta.placement, meta.sbp) and grad_sbp is None:
             return self
@@ -288,12 +310,14 @@ class Tensor:
         backend = settings().backend("cpu" if placement is None else placement.type)
         return {rank: backend.to_host(array) for rank, array in self.value.shards.items()}
 
-    # --- the logical value ------------------------------------------------------------------------------------------------------
+    # --- the logical value ------------------------------------------------------------------------------------------
 
     def numpy(self) -> Array:
-        """The logical value as a NumPy array, on every rank (a collective); of a local tensor this rank's, if ranks agree.
+        """The logical value as a NumPy array, on every rank (a collective); of a local tensor this rank's, if ranks
+        agree.
 
-        Errors: `AutogradError` if a gradient is required (detach() first); `LocalGlobalError` if owned ranks hold different values.
+        Errors: `AutogradError` if a gradient is required (detach() first); `LocalGlobalError` if owned ranks hold
+        different values.
         """
         if self.requires_grad and settings().grad:
             raise AutogradError("numpy: the tensor requires a gradient; call detach().numpy()")
@@ -340,7 +364,13 @@ class Tensor:
 
     def __repr__(self) -> str:
         where = f", placement={self.placement}, sbp={format_sbp(self.sbp)}" if self.is_global else ""
-        grad = ", requires_grad=True" if self.requires_grad and self.is_leaf else f", grad_fn={self.grad_fn.primitive.name}" if self.grad_fn else ""
+        grad = (
+            ", requires_grad=True"
+            if self.requires_grad and self.is_leaf
+            else f", grad_fn={self.grad_fn.primitive.name}"
+            if self.grad_fn
+            else ""
+        )
         tail = f"{where}, dtype={self.dtype.name}{grad})"
         if self.is_local and not same_everywhere(self.value):
             parts = "\n".join(f"  rank {rank}: {_digits(array)}" for rank, array in self.local_arrays().items())
@@ -359,7 +389,9 @@ def check_ranks(what: str, placement: Placement) -> None:
     size = settings().world.size
     absent = [rank for rank in placement if rank >= size]
     if absent:
-        raise PlacementError(f"{what}: {placement} names ranks {absent}, the world has ranks 0..{size - 1} ({settings().world.describe()})")
+        raise PlacementError(
+            f"{what}: {placement} names ranks {absent}, the world has ranks 0..{size - 1} ({settings().world.describe()})"
+        )
 
 
 def same_everywhere(value: Value) -> bool:
@@ -387,4 +419,3 @@ def logical_array(value: Value) -> Array:
         with Override(grad=False, logs=()):
             value = to_global(value, placement=target, sbp=(broadcast,))
     return state.backend(target.type).to_host(value.shards[own[0]])
-

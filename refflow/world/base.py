@@ -29,7 +29,8 @@ class World(Protocol):
     owned: tuple[int, ...]
 
     def transfer(self, call: str, transfers: Sequence[Transfer], outgoing: Mapping[int, Any]) -> Mapping[int, Any]:
-        """Moves arrays: `outgoing` maps the index of a transfer from an owned rank to a host array; returns those for owned ranks.
+        """Moves arrays: `outgoing` maps the index of a transfer from an owned rank to a host array; returns those for
+        owned ranks.
 
         A collective: every process of the world makes the same call, else `DivergenceError` on all.
         """

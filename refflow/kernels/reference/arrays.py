@@ -18,11 +18,13 @@ Array = np.ndarray[Any, Any]
 @kernel
 def slice_box(x: Array, *, slices: tuple[slice, ...]) -> Array:
     """The part of a local array under `slices` (a view: nobody writes into it)."""
-    return x[slices]
+    return np.asarray(x[slices])
 
 
 @kernel
-def assemble(*parts: Array, shape: tuple[int, ...], slices: Sequence[tuple[slice, ...]], fill: Any, dtype: np.dtype[Any]) -> Array:
+def assemble(
+    *parts: Array, shape: tuple[int, ...], slices: Sequence[tuple[slice, ...]], fill: Any, dtype: np.dtype[Any]
+) -> Array:
     """An array of `shape` holding each part under its slices and `fill` elsewhere."""
     if len(parts) == 1 and parts[0].shape == shape:
         return parts[0]
