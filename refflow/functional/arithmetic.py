@@ -29,7 +29,7 @@ def wrap(value: Value) -> Tensor:
 
 def cast_value(value: Value, dtype: Dtype) -> Value:
     """`value` in `dtype`."""
-    return value if value.meta.dtype == dtype else ops.cast(value, dtype=dtype)  # type: ignore[no-any-return]
+    return value if value.meta.dtype == dtype else ops.cast(value, dtype=dtype)
 
 
 def scalar_like(number: bool | int | float, value: Value, dtype: Dtype) -> Value:
@@ -40,7 +40,7 @@ def scalar_like(number: bool | int | float, value: Value, dtype: Dtype) -> Value
         from ..layout import broadcast
 
         where = {"placement": meta.placement, "sbp": (broadcast,) * meta.placement.ndim}
-    return full(shape=(), value=number, dtype=dtype, **where)  # type: ignore[no-any-return]
+    return full(shape=(), value=number, dtype=dtype, **where)
 
 
 def result_type(x: Operand, y: Operand) -> Dtype:

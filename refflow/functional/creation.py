@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import AttributeValueError, DtypeError, ReplicaError, SbpError
 from ..ir import Meta, Primitive, Value
-from ..layout import NdSbp, Partial, Placement, boxes, broadcast, normalize
+from ..layout import NdSbp, Partial, Placement, boxes, broadcast, normalize, reduced
 from ..numerics import DTYPES, bool_, digest, float32, int64, is_float
 from ..ops import creation as ops
 from ..ops.border import is_partial, to_global
@@ -48,7 +48,7 @@ def _finish(value: Value, wanted: NdSbp | None, requires_grad: bool) -> Tensor:
 
 
 def _dtype(name: str, dtype: Any) -> Dtype:
-    wanted = np.dtype(dtype)
+    wanted: Dtype = np.dtype(dtype)
     if wanted not in DTYPES:
         raise DtypeError(f"{name}: dtype must be one of {', '.join(d.name for d in DTYPES)}, found {wanted.name}")
     return wanted
@@ -315,9 +315,7 @@ def normal(mean: float, std: float, size: Sequence[int], **options: Any) -> Tens
 
 def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with probability p, else 0, in the dtype and layout of `p`."""
-    layout = (
-        {"placement": p.placement, "sbp": tuple(broadcast if isinstance(s, Partial) else s for s in p.sbp)}
-        if p.is_global
-        else {}
-    )
+    layout: dict[str, Any] = {}
+    if p.is_global:
+        layout = {"placement": p.placement, "sbp": reduced(p.sbp)}
     return cast(lt(rand(*p.shape, generator=generator, **layout), p), p.dtype)

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import AttributeValueError, IndexOutOfRange, ShapeError
 from ..ops import shape as ops
 from ..tensor.tensor import Tensor
-from ..tensor.view import expand_lens, reshape_lens, slice_lens, transpose_lens
+from ..tensor.view import Lens, expand_lens, reshape_lens, slice_lens, transpose_lens
 from .arithmetic import cast, cast_value, require_tensor, result_type
 
 Shape = tuple[int, ...]
@@ -140,7 +140,7 @@ def repeat(x: Tensor, *times: Any) -> Tensor:
 # --- indexing by numbers and slices ---------------------------------------------------------------------------------
 
 
-def basic_index(x: Tensor, key: tuple[Any, ...]) -> tuple[Any, Shape]:
+def basic_index(x: Tensor, key: tuple[Any, ...]) -> tuple[Lens, Shape]:
     """The slice lens and the final shape of x[key] for ints, slices, None and "..."."""
     taken = sum(1 for k in key if k is not None and k is not Ellipsis)
     if taken > x.ndim:
@@ -185,16 +185,22 @@ def _cut(key: Any, size: int, d: int) -> tuple[int, int | None, int, bool]:
     return i % size, i % size + 1, 1, False
 
 
+def index_at(x: Tensor, key: tuple[Any, ...]) -> Tensor:
+    """x[key] for ints, slices, None and "...".  A view."""
+    lens, shape = basic_index(x, key)
+    return reshape(x.view_through(lens), shape)
+
+
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """x[start : start + length] along `dim`.  A view."""
     d = dim_of("narrow", dim, x.ndim)
-    return x[(*[slice(None)] * d, slice(start, start + length))]  # type: ignore[index]
+    return index_at(x, (*[slice(None)] * d, slice(start, start + length)))
 
 
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """x[index] along `dim`.  A view."""
     d = dim_of("select", dim, x.ndim)
-    return x[(*[slice(None)] * d, index)]  # type: ignore[index]
+    return index_at(x, (*[slice(None)] * d, index))
 
 
 def split(x: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:

@@ -71,7 +71,7 @@ def var(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False)
     dims = dims_of("var", x, dim)
     centred = sub(x, mean(x, dims, keepdim=True))
     count = math.prod(x.shape[d] for d in dims)
-    return div(sum(mul(centred, centred), dims, keepdim), float(max(count - correction, 0)))
+    return div(sum(mul(centred, centred), dims, keepdim), float(count - correction) if count > correction else 0.0)
 
 
 def std(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False) -> Tensor:

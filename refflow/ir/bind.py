@@ -32,7 +32,7 @@ def bind(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, An
     if state.interpreters:
         inner = state.interpreters[-1]
         with Override(interpreters=state.interpreters[:-1]):
-            return inner.bind(primitive, inputs, attrs)  # type: ignore[no-any-return]
+            return inner.bind(primitive, inputs, attrs)
     return EAGER.bind(primitive, inputs, attrs)
 
 
@@ -68,7 +68,7 @@ def record(
     state: Settings,
 ) -> tuple[Value, ...]:
     """Puts a node behind `outputs` if grad mode is on and some input requires a gradient (AUTO-RECORD)."""
-    if state.grad and primitive.vjp is not None and any([value.requires_grad for value in inputs]):
+    if state.grad and primitive.vjp is not None and any(value.requires_grad for value in inputs):
         node = Node(primitive, inputs, attrs, tuple([value.meta for value in outputs]), outputs)
         for index, value in enumerate(outputs):
             if is_float(value.meta.dtype):
@@ -80,7 +80,7 @@ def _box(value: Value, target: Meta) -> Value:
     from ..ops.border import to_global  # boxing is a primitive too: recorded and differentiated
 
     assert target.placement is not None
-    return to_global(value, placement=target.placement, sbp=target.sbp)  # type: ignore[no-any-return]
+    return to_global(value, placement=target.placement, sbp=target.sbp)
 
 
 def _run(primitive: Primitive, inputs: Sequence[Value], lowered: Lowered, state: Settings) -> tuple[Value, ...]:
@@ -97,7 +97,7 @@ def _run(primitive: Primitive, inputs: Sequence[Value], lowered: Lowered, state:
     else:
         kernel = state.backend(where.type).kernel(primitive.name)
         owned = world.owned
-        calls = {rank: call for rank, call in lowered.calls.items() if rank in owned}  # type: ignore[misc]
+        calls = {rank: call for rank, call in lowered.calls.items() if rank in owned}
     results = _call_kernels(primitive, kernel, inputs, calls, state)
     if len(lowered.outputs) == 1:
         return (Value(lowered.outputs[0], results),)

@@ -88,12 +88,12 @@ class Primitive:
     whole_because: str = ""
     doc: str = ""
 
-    def __call__(self, *inputs: Value, **attrs: Any) -> Any:
-        """Applies the primitive to values, in the present interpreter: one value, or a tuple of them."""
+    def __call__(self, *inputs: Value, **attrs: Any) -> Value:
+        """Applies the primitive to values, in the present interpreter; every primitive declared here has one output."""
         from .bind import bind
 
-        outputs = bind(self, inputs, attrs)
-        return outputs[0] if len(outputs) == 1 else outputs
+        (output,) = bind(self, inputs, attrs)
+        return output
 
     def __repr__(self) -> str:
         return f"primitive {self.name}"

@@ -116,8 +116,10 @@ def _check_parts(
 ) -> None:
     for rank, box in boxes(shape, placement, sbp).items():
         if shapes[rank] != box_shape(box):
-            raise ShapeError(f"to_global: the parts add up to {shape}, of which rank {rank} must hold {box_shape(box)} under {sbp}"
-                             f" (balanced split), found {shapes[rank]}")  # fmt: skip
+            raise ShapeError(
+                f"to_global: the parts add up to {shape}, of which rank {rank} must hold {box_shape(box)} under {sbp}"
+                f" (balanced split), found {shapes[rank]}"
+            )
 
 
 def check_replicas(name: str, shards: Mapping[int, Any], placement: Placement, sbp: NdSbp) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ..errors import DtypeError, ShapeError
-from ..ir import LINEAR, Meta, Node, Rule, Sample, Value, primitive, same_dtype
+from ..ir import LINEAR, Meta, Node, Primitive, Rule, Sample, Value, primitive, same_dtype
 from ..numerics import LEAF, is_half
 from .shape import Pair, reshape, swap_last, transpose, window_counts
 
@@ -82,13 +82,23 @@ def _merge(v: Value, n: int, lost: Sequence[int], *, last: bool) -> Value:
     merged = math.prod(shape[d] for d in lost) * shape[contracted]
     head = [shape[d] for d in kept]
     if last:
-        return reshape(transpose(v, perm=(*kept, other, *lost, contracted)), shape=(*head, shape[other], merged))  # type: ignore[no-any-return]
-    return reshape(transpose(v, perm=(*kept, *lost, contracted, other)), shape=(*head, merged, shape[other]))  # type: ignore[no-any-return]
+        return reshape(transpose(v, perm=(*kept, other, *lost, contracted)), shape=(*head, shape[other], merged))
+    return reshape(transpose(v, perm=(*kept, *lost, contracted, other)), shape=(*head, merged, shape[other]))
 
 
-matmul = primitive("matmul", _matmul_rule, vjp=_matmul_vjp, doc="x @ y over the last two dimensions, the others broadcast",
-                   samples=(Sample(((3, 4), (4, 5))), Sample(((4, 64), (64, 3))), Sample(((2, 3, 4), (4, 5))), Sample(((2, 1, 3, 4), (3, 4, 2))),
-                            Sample(((3, 0), (0, 2)))))  # fmt: skip
+matmul: Primitive = primitive(
+    "matmul",
+    _matmul_rule,
+    vjp=_matmul_vjp,
+    doc="x @ y over the last two dimensions, the others broadcast",
+    samples=(
+        Sample(((3, 4), (4, 5))),
+        Sample(((4, 64), (64, 3))),
+        Sample(((2, 3, 4), (4, 5))),
+        Sample(((2, 1, 3, 4), (3, 4, 2))),
+        Sample(((3, 0), (0, 2))),
+    ),
+)
 
 
 def _conv_rule(x: Meta, w: Meta, *, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Rule:
@@ -98,8 +108,9 @@ def _conv_rule(x: Meta, w: Meta, *, stride: Pair, padding: Pair, dilation: Pair,
         raise ShapeError(f"conv2d: {x.shape[1]} channels in {groups} groups do not fit a weight of shape {w.shape}")
     p, q = window_counts("conv2d", x.shape[2:], w.shape[2:], stride, padding, dilation)
     c, o = _channels(groups)
-    return contraction_rule("conv2d", f"n {c} [y x], {o} c [i j] -> n {o} [p q]", "c i j", x, w,
-                            {"p": p, "q": q, **_group_sizes(groups)})  # fmt: skip
+    return contraction_rule(
+        "conv2d", f"n {c} [y x], {o} c [i j] -> n {o} [p q]", "c i j", x, w, {"p": p, "q": q, **_group_sizes(groups)}
+    )
 
 
 def _channels(groups: int) -> tuple[str, str]:
@@ -125,9 +136,14 @@ def _conv_vjp(node: Node, g: Value) -> list[Value | None]:
 _PLAIN = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 _MIXED = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2}
 
-conv2d = primitive("conv2d", _conv_rule, vjp=_conv_vjp, doc="cross-correlation of (n, c, y, x) with (o, c, i, j); absent taps contribute nothing",
-                   samples=(Sample(((2, 3, 4, 4), (4, 3, 2, 2)), _PLAIN), Sample(((2, 4, 5, 4), (4, 2, 2, 2)), _MIXED)),
-                   whole_because="windows overlap: rows and columns stay whole")  # fmt: skip
+conv2d: Primitive = primitive(
+    "conv2d",
+    _conv_rule,
+    vjp=_conv_vjp,
+    doc="cross-correlation of (n, c, y, x) with (o, c, i, j); absent taps contribute nothing",
+    samples=(Sample(((2, 3, 4, 4), (4, 3, 2, 2)), _PLAIN), Sample(((2, 4, 5, 4), (4, 2, 2, 2)), _MIXED)),
+    whole_because="windows overlap: rows and columns stay whole",
+)
 
 
 def _conv_input_rule(g: Meta, w: Meta, *, size: Pair, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Rule:
@@ -144,9 +160,15 @@ def _conv_input_vjp(node: Node, ct: Value) -> list[Value | None]:
     return [dg, dw]
 
 
-conv2d_input = primitive("conv2d_input", _conv_input_rule, vjp=_conv_input_vjp, local_shape=True, doc="the gradient of conv2d to its image",
-                         samples=(Sample(((2, 4, 3, 3), (4, 3, 2, 2)), {**_PLAIN, "size": (4, 4)}),),
-                         whole_because="windows overlap: rows and columns stay whole")  # fmt: skip
+conv2d_input: Primitive = primitive(
+    "conv2d_input",
+    _conv_input_rule,
+    vjp=_conv_input_vjp,
+    local_shape=True,
+    doc="the gradient of conv2d to its image",
+    samples=(Sample(((2, 4, 3, 3), (4, 3, 2, 2)), {**_PLAIN, "size": (4, 4)}),),
+    whole_because="windows overlap: rows and columns stay whole",
+)
 
 
 def _conv_filter_rule(
@@ -166,9 +188,15 @@ def _conv_filter_vjp(node: Node, ct: Value) -> list[Value | None]:
     return [dx, dg]
 
 
-conv2d_filter = primitive("conv2d_filter", _conv_filter_rule, vjp=_conv_filter_vjp, local_shape=True, doc="the gradient of conv2d to its filter",
-                          samples=(Sample(((2, 3, 4, 4), (2, 4, 3, 3)), {**_PLAIN, "size": (2, 2)}),),
-                          whole_because="windows overlap: rows and columns stay whole")  # fmt: skip
+conv2d_filter: Primitive = primitive(
+    "conv2d_filter",
+    _conv_filter_rule,
+    vjp=_conv_filter_vjp,
+    local_shape=True,
+    doc="the gradient of conv2d to its filter",
+    samples=(Sample(((2, 3, 4, 4), (2, 4, 3, 3)), {**_PLAIN, "size": (2, 2)}),),
+    whole_because="windows overlap: rows and columns stay whole",
+)
 
 
 def _check_gradient(

@@ -30,8 +30,16 @@ def _full_rule(*, shape: Shape, value: float, dtype: Dtype) -> Rule:
     return Rule(space, (dtype,), sizes=sizes)
 
 
-full = primitive("full", _full_rule, local_shape=True, doc="one value everywhere",
-                 samples=(Sample((), {"shape": (3, 4), "value": 1.5, "dtype": float32}), Sample((), {"shape": (), "value": 2.0, "dtype": float32})))  # fmt: skip
+full: Primitive = primitive(
+    "full",
+    _full_rule,
+    local_shape=True,
+    doc="one value everywhere",
+    samples=(
+        Sample((), {"shape": (3, 4), "value": 1.5, "dtype": float32}),
+        Sample((), {"shape": (), "value": 2.0, "dtype": float32}),
+    ),
+)
 
 
 def _arange_rule(*, start: float, step: float, length: int, dtype: Dtype) -> Rule:
@@ -40,15 +48,19 @@ def _arange_rule(*, start: float, step: float, length: int, dtype: Dtype) -> Rul
     return Rule(" -> d0@", (dtype,), sizes={"d0": length})
 
 
-arange = primitive("arange", _arange_rule, doc="start + i step for i < length",
-                   samples=(Sample((), {"start": 1, "step": 2, "length": 5, "dtype": int64}),))  # fmt: skip
+arange: Primitive = primitive(
+    "arange",
+    _arange_rule,
+    doc="start + i step for i < length",
+    samples=(Sample((), {"start": 1, "step": 2, "length": 5, "dtype": int64}),),
+)
 
 
 def _eye_rule(*, dims: tuple[int, int], dtype: Dtype) -> Rule:
     return Rule(" -> d0@ d1@", (dtype,), sizes={"d0": dims[0], "d1": dims[1]})
 
 
-eye = primitive(
+eye: Primitive = primitive(
     "eye", _eye_rule, doc="1 on the diagonal, 0 elsewhere", samples=(Sample((), {"dims": (4, 5), "dtype": float32}),)
 )
 
@@ -57,7 +69,7 @@ def eye_like(n: int, like: Value) -> Value:
     """The n x n identity as a bool mask on the placement of `like`, whole on every rank."""
     meta = like.meta
     where = {} if meta.placement is None else {"placement": meta.placement, "sbp": (broadcast,) * meta.placement.ndim}
-    return eye(dims=(n, n), dtype=bool_, **where)  # type: ignore[no-any-return]
+    return eye(dims=(n, n), dtype=bool_, **where)
 
 
 def _draw(name: str, dtype: Dtype, doc: str, **sample: Any) -> Primitive:
@@ -77,7 +89,7 @@ def _draw(name: str, dtype: Dtype, doc: str, **sample: Any) -> Primitive:
     return primitive(name, rule, random=True, doc=doc, samples=(Sample((), attrs), Sample((), {**attrs, "dims": (5,)})))
 
 
-rand = _draw("rand", float32, "uniform on [0, 1): the upper 24 bits of a word")
-randn = _draw("randn", float32, "standard normal, Box-Muller on two words")
-random_bits = _draw("random_bits", int64, "the 32-bit words themselves")
-randint = _draw("randint", int64, "uniform integers on [low, high)", low=-3, high=9)
+rand: Primitive = _draw("rand", float32, "uniform on [0, 1): the upper 24 bits of a word")
+randn: Primitive = _draw("randn", float32, "standard normal, Box-Muller on two words")
+random_bits: Primitive = _draw("random_bits", int64, "the 32-bit words themselves")
+randint: Primitive = _draw("randint", int64, "uniform integers on [low, high)", low=-3, high=9)

@@ -66,43 +66,47 @@ def _flat(g: Value, x: Value, y: Value) -> Value:
     return zeros_like(x)
 
 
-neg = unary("neg", lambda g, x, y: neg(g), ((EACH, LINEAR), (EACH, ANTITONE)), doc="-x")
-absolute = unary("abs", lambda g, x, y: mul(g, sign(x)), doc="|x|")
-sign = unary("sign", _flat, ((EACH, MONOTONE),), doc="-1, ±0 or 1; NaN stays NaN")
-floor = unary("floor", _flat, ((EACH, MONOTONE),), doc="the largest integer <= x")
-ceil = unary("ceil", _flat, ((EACH, MONOTONE),), doc="the least integer >= x")
-trunc = unary("trunc", _flat, ((EACH, MONOTONE),), doc="x without its fraction")
-rounded = unary("round", _flat, ((EACH, MONOTONE),), doc="the nearest integer, ties to even")
-sqrt = unary("sqrt", lambda g, x, y: div(g, mul(scalar(2.0, y), y)), doc="the square root, correctly rounded")
-rsqrt = unary(
+neg: Primitive = unary("neg", lambda g, x, y: neg(g), ((EACH, LINEAR), (EACH, ANTITONE)), doc="-x")
+absolute: Primitive = unary("abs", lambda g, x, y: mul(g, sign(x)), doc="|x|")
+sign: Primitive = unary("sign", _flat, ((EACH, MONOTONE),), doc="-1, ±0 or 1; NaN stays NaN")
+floor: Primitive = unary("floor", _flat, ((EACH, MONOTONE),), doc="the largest integer <= x")
+ceil: Primitive = unary("ceil", _flat, ((EACH, MONOTONE),), doc="the least integer >= x")
+trunc: Primitive = unary("trunc", _flat, ((EACH, MONOTONE),), doc="x without its fraction")
+rounded: Primitive = unary("round", _flat, ((EACH, MONOTONE),), doc="the nearest integer, ties to even")
+sqrt: Primitive = unary("sqrt", lambda g, x, y: div(g, mul(scalar(2.0, y), y)), doc="the square root, correctly rounded")
+rsqrt: Primitive = unary(
     "rsqrt", lambda g, x, y: mul(mul(scalar(-0.5, y), g), mul(mul(y, y), y)), doc="1 / sqrt(x), correctly rounded"
 )
-exp = unary("exp", lambda g, x, y: mul(g, y), ((EACH, MONOTONE),), doc="e to the x, correctly rounded")
-log = unary("log", lambda g, x, y: div(g, x), doc="the natural logarithm, correctly rounded")
-log1p = unary("log1p", lambda g, x, y: div(g, add(scalar(1.0, x), x)), doc="log(1 + x), correctly rounded")
-expm1 = unary(
+exp: Primitive = unary("exp", lambda g, x, y: mul(g, y), ((EACH, MONOTONE),), doc="e to the x, correctly rounded")
+log: Primitive = unary("log", lambda g, x, y: div(g, x), doc="the natural logarithm, correctly rounded")
+log1p: Primitive = unary("log1p", lambda g, x, y: div(g, add(scalar(1.0, x), x)), doc="log(1 + x), correctly rounded")
+expm1: Primitive = unary(
     "expm1", lambda g, x, y: mul(g, add(y, scalar(1.0, y))), ((EACH, MONOTONE),), doc="exp(x) - 1, correctly rounded"
 )
-tanh = unary(
+tanh: Primitive = unary(
     "tanh",
     lambda g, x, y: mul(g, sub(scalar(1.0, y), mul(y, y))),
     ((EACH, MONOTONE),),
     doc="the hyperbolic tangent, correctly rounded",
 )
-sigmoid = unary(
+sigmoid: Primitive = unary(
     "sigmoid",
     lambda g, x, y: mul(g, mul(y, sub(scalar(1.0, y), y))),
     ((EACH, MONOTONE),),
     doc="1 / (1 + exp(-x)), correctly rounded",
 )
-softplus = unary(
+softplus: Primitive = unary(
     "softplus", lambda g, x, y: mul(g, sigmoid(x)), ((EACH, MONOTONE),), doc="log(1 + exp(x)), correctly rounded"
 )
-erf = unary("erf", lambda g, x, y: mul(g, mul(scalar(2 / math.sqrt(math.pi), x), exp(neg(mul(x, x))))), ((EACH, MONOTONE),),
-            doc="the error function, correctly rounded")  # fmt: skip
-sin = unary("sin", lambda g, x, y: mul(g, cos(x)), doc="the sine, correctly rounded")
-cos = unary("cos", lambda g, x, y: neg(mul(g, sin(x))), doc="the cosine, correctly rounded")
-relu = unary(
+erf: Primitive = unary(
+    "erf",
+    lambda g, x, y: mul(g, mul(scalar(2 / math.sqrt(math.pi), x), exp(neg(mul(x, x))))),
+    ((EACH, MONOTONE),),
+    doc="the error function, correctly rounded",
+)
+sin: Primitive = unary("sin", lambda g, x, y: mul(g, cos(x)), doc="the sine, correctly rounded")
+cos: Primitive = unary("cos", lambda g, x, y: neg(mul(g, sin(x))), doc="the cosine, correctly rounded")
+relu: Primitive = unary(
     "relu",
     lambda g, x, y: where(gt(x, scalar(0.0, x)), g, scalar(0.0, g)),
     ((EACH, MONOTONE),),
@@ -117,30 +121,30 @@ def _gelu_gradient(g: Value, x: Value, y: Value) -> Value:
     return mul(g, add(cdf, mul(x, density)))
 
 
-gelu = unary("gelu", _gelu_gradient, doc="x Phi(x), correctly rounded")
-isnan = unary("isnan", None, dtype=bool_, doc="whether x is NaN")
-isinf = unary("isinf", None, dtype=bool_, doc="whether x is an infinity")
-isfinite = unary("isfinite", None, dtype=bool_, doc="whether x is neither NaN nor an infinity")
-logical_not = unary("logical_not", None, ((EACH, ANTITONE),), bool_, doc="not x")
+gelu: Primitive = unary("gelu", _gelu_gradient, doc="x Phi(x), correctly rounded")
+isnan: Primitive = unary("isnan", None, dtype=bool_, doc="whether x is NaN")
+isinf: Primitive = unary("isinf", None, dtype=bool_, doc="whether x is an infinity")
+isfinite: Primitive = unary("isfinite", None, dtype=bool_, doc="whether x is neither NaN nor an infinity")
+logical_not: Primitive = unary("logical_not", None, ((EACH, ANTITONE),), bool_, doc="not x")
 
-add = binary("add", ((BOTH, LINEAR),), doc="x + y")
-sub = binary("sub", ((BOTH, LINEAR),), doc="x - y")
-mul = binary("mul", ((EACH, LINEAR), ((1,), LINEAR)), doc="x * y")
-div = binary("div", ((EACH, LINEAR),), doc="x / y, floats only")
-floor_divide = binary("floor_divide", doc="floor(x / y) as Python's //")
-remainder = binary("remainder", doc="x - y floor(x / y) as Python's %")
-pow_ = binary("pow", doc="x to the y, correctly rounded")
-maximum = binary("maximum", ((BOTH, JOIN_MAX),), doc="IEEE 754-2019 maximum: NaN propagates, -0 < +0")
-minimum = binary("minimum", ((BOTH, JOIN_MIN),), doc="IEEE 754-2019 minimum: NaN propagates, -0 < +0")
-eq = binary("eq", dtype=bool_, doc="x == y")
-ne = binary("ne", dtype=bool_, doc="x != y")
-lt = binary("lt", dtype=bool_, doc="x < y")
-le = binary("le", dtype=bool_, doc="x <= y")
-gt = binary("gt", dtype=bool_, doc="x > y")
-ge = binary("ge", dtype=bool_, doc="x >= y")
-logical_and = binary("logical_and", ((BOTH, JOIN_MIN),), bool_, doc="x and y")
-logical_or = binary("logical_or", ((BOTH, JOIN_MAX),), bool_, doc="x or y")
-logical_xor = binary("logical_xor", dtype=bool_, doc="x or y but not both")
+add: Primitive = binary("add", ((BOTH, LINEAR),), doc="x + y")
+sub: Primitive = binary("sub", ((BOTH, LINEAR),), doc="x - y")
+mul: Primitive = binary("mul", ((EACH, LINEAR), ((1,), LINEAR)), doc="x * y")
+div: Primitive = binary("div", ((EACH, LINEAR),), doc="x / y, floats only")
+floor_divide: Primitive = binary("floor_divide", doc="floor(x / y) as Python's //")
+remainder: Primitive = binary("remainder", doc="x - y floor(x / y) as Python's %")
+pow_: Primitive = binary("pow", doc="x to the y, correctly rounded")
+maximum: Primitive = binary("maximum", ((BOTH, JOIN_MAX),), doc="IEEE 754-2019 maximum: NaN propagates, -0 < +0")
+minimum: Primitive = binary("minimum", ((BOTH, JOIN_MIN),), doc="IEEE 754-2019 minimum: NaN propagates, -0 < +0")
+eq: Primitive = binary("eq", dtype=bool_, doc="x == y")
+ne: Primitive = binary("ne", dtype=bool_, doc="x != y")
+lt: Primitive = binary("lt", dtype=bool_, doc="x < y")
+le: Primitive = binary("le", dtype=bool_, doc="x <= y")
+gt: Primitive = binary("gt", dtype=bool_, doc="x > y")
+ge: Primitive = binary("ge", dtype=bool_, doc="x >= y")
+logical_and: Primitive = binary("logical_and", ((BOTH, JOIN_MIN),), bool_, doc="x and y")
+logical_or: Primitive = binary("logical_or", ((BOTH, JOIN_MAX),), bool_, doc="x or y")
+logical_xor: Primitive = binary("logical_xor", dtype=bool_, doc="x or y but not both")
 
 
 @vjp_of(add)
@@ -218,8 +222,16 @@ def _where_vjp(node: Node, g: Value) -> list[Value | None]:
     return [None, sum_to(where(c, g, zero), x), sum_to(where(c, zero, g), y)]
 
 
-where = primitive("where", _where_rule, vjp=_where_vjp, doc="x where c, else y",
-                  samples=(Sample(((3, 4), (3, 4), (3, 4)), dtypes=("bool", "", "")), Sample(((3, 1), (4,), ()), dtypes=("bool", "", ""))))  # fmt: skip
+where: Primitive = primitive(
+    "where",
+    _where_rule,
+    vjp=_where_vjp,
+    doc="x where c, else y",
+    samples=(
+        Sample(((3, 4), (3, 4), (3, 4)), dtypes=("bool", "", "")),
+        Sample(((3, 1), (4,), ()), dtypes=("bool", "", "")),
+    ),
+)
 
 
 def _cast_rule(x: Meta, *, dtype: np.dtype[Any]) -> Rule:
@@ -239,5 +251,10 @@ def _cast_vjp(node: Node, g: Value) -> list[Value | None]:
     return [cast(g, dtype=node.inputs[0].meta.dtype)]
 
 
-cast = primitive("cast", _cast_rule, vjp=_cast_vjp, doc="x in another dtype, rounded once",
-                 samples=(Sample(((3, 4),), {"dtype": np.dtype("float64")}), Sample(((5,),), {"dtype": np.dtype("int32")})))  # fmt: skip
+cast: Primitive = primitive(
+    "cast",
+    _cast_rule,
+    vjp=_cast_vjp,
+    doc="x in another dtype, rounded once",
+    samples=(Sample(((3, 4),), {"dtype": np.dtype("float64")}), Sample(((5,),), {"dtype": np.dtype("int32")})),
+)

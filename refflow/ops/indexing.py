@@ -8,7 +8,7 @@ indices it holds and gives the identity for the rest: at most one real term, so 
 from __future__ import annotations
 
 from ..errors import AttributeValueError, DtypeError, ShapeError
-from ..ir import EXACT, LINEAR, Meta, Node, Rule, Sample, Value, primitive
+from ..ir import EXACT, LINEAR, Meta, Node, Primitive, Rule, Sample, Value, primitive
 from ..numerics import bool_, int64, is_integer
 from .shape import names
 
@@ -43,8 +43,17 @@ def _index_select_vjp(node: Node, g: Value) -> list[Value | None]:
     return [index_add(index, g, dim=dim, size=x.meta.shape[dim]), None]
 
 
-index_select = primitive("index_select", _index_select_rule, vjp=_index_select_vjp, checked=True, doc="x at `index` along dim; the index may have any shape",
-                         samples=(Sample(((5, 3), (2, 4)), {"dim": 0}, ("", "int64"), {1: 5}), Sample(((3, 5), (4,)), {"dim": 1}, ("", "int64"), {1: 5})))  # fmt: skip
+index_select: Primitive = primitive(
+    "index_select",
+    _index_select_rule,
+    vjp=_index_select_vjp,
+    checked=True,
+    doc="x at `index` along dim; the index may have any shape",
+    samples=(
+        Sample(((5, 3), (2, 4)), {"dim": 0}, ("", "int64"), {1: 5}),
+        Sample(((3, 5), (4,)), {"dim": 1}, ("", "int64"), {1: 5}),
+    ),
+)
 
 
 def _index_add_rule(index: Meta, src: Meta, *, dim: int, size: int) -> Rule:
@@ -62,10 +71,17 @@ def _index_add_vjp(node: Node, g: Value) -> list[Value | None]:
     return [None, index_select(g, node.inputs[0], dim=node.attrs["dim"])]
 
 
-index_add = primitive("index_add", _index_add_rule, vjp=_index_add_vjp, checked=True,
-                      doc="the transpose of index_select: the tree over the flat index positions of what goes to each place",
-                      samples=(Sample(((6,), (6, 3)), {"dim": 0, "size": 4}, ("int64", ""), {0: 4}),
-                               Sample(((2, 4), (3, 2, 4)), {"dim": 1, "size": 5}, ("int64", ""), {0: 5})))  # fmt: skip
+index_add: Primitive = primitive(
+    "index_add",
+    _index_add_rule,
+    vjp=_index_add_vjp,
+    checked=True,
+    doc="the transpose of index_select: the tree over the flat index positions of what goes to each place",
+    samples=(
+        Sample(((6,), (6, 3)), {"dim": 0, "size": 4}, ("int64", ""), {0: 4}),
+        Sample(((2, 4), (3, 2, 4)), {"dim": 1, "size": 5}, ("int64", ""), {0: 5}),
+    ),
+)
 
 
 def _along(name: str, data: Meta, index: Meta, dim: int) -> list[str]:
@@ -90,8 +106,17 @@ def _gather_vjp(node: Node, g: Value) -> list[Value | None]:
     return [scatter_add(index, g, dim=dim, size=x.meta.shape[dim]), None]
 
 
-gather = primitive("gather", _gather_rule, vjp=_gather_vjp, checked=True, doc="x[.., index[.., j, ..], ..] along dim",
-                   samples=(Sample(((5, 3), (4, 3)), {"dim": 0}, ("", "int64"), {1: 5}), Sample(((3, 5), (3, 2)), {"dim": 1}, ("", "int64"), {1: 5})))  # fmt: skip
+gather: Primitive = primitive(
+    "gather",
+    _gather_rule,
+    vjp=_gather_vjp,
+    checked=True,
+    doc="x[.., index[.., j, ..], ..] along dim",
+    samples=(
+        Sample(((5, 3), (4, 3)), {"dim": 0}, ("", "int64"), {1: 5}),
+        Sample(((3, 5), (3, 2)), {"dim": 1}, ("", "int64"), {1: 5}),
+    ),
+)
 
 
 def _scatter_add_rule(index: Meta, src: Meta, *, dim: int, size: int) -> Rule:
@@ -108,9 +133,14 @@ def _scatter_add_vjp(node: Node, g: Value) -> list[Value | None]:
     return [None, gather(g, node.inputs[0], dim=node.attrs["dim"])]
 
 
-scatter_add = primitive("scatter_add", _scatter_add_rule, vjp=_scatter_add_vjp, checked=True,
-                        doc="the transpose of gather: the tree over the source index of what goes to each place",
-                        samples=(Sample(((6, 3), (6, 3)), {"dim": 0, "size": 4}, ("int64", ""), {0: 4}),))  # fmt: skip
+scatter_add: Primitive = primitive(
+    "scatter_add",
+    _scatter_add_rule,
+    vjp=_scatter_add_vjp,
+    checked=True,
+    doc="the transpose of gather: the tree over the source index of what goes to each place",
+    samples=(Sample(((6, 3), (6, 3)), {"dim": 0, "size": 4}, ("int64", ""), {0: 4}),),
+)
 
 
 def _one_hot_rule(index: Meta, *, num_classes: int) -> Rule:
@@ -121,5 +151,13 @@ def _one_hot_rule(index: Meta, *, num_classes: int) -> Rule:
     return Rule(f"{letters} -> {letters} v@", (int64,), sizes={"v": num_classes})
 
 
-one_hot = primitive("one_hot", _one_hot_rule, checked=True, doc="1 where the class equals the index, else 0",
-                    samples=(Sample(((5,),), {"num_classes": 4}, ("int64",), {0: 4}), Sample(((2, 3),), {"num_classes": 6}, ("int64",), {0: 6})))  # fmt: skip
+one_hot: Primitive = primitive(
+    "one_hot",
+    _one_hot_rule,
+    checked=True,
+    doc="1 where the class equals the index, else 0",
+    samples=(
+        Sample(((5,),), {"num_classes": 4}, ("int64",), {0: 4}),
+        Sample(((2, 3),), {"num_classes": 6}, ("int64",), {0: 6}),
+    ),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import AttributeValueError
-from ..ir import LINEAR, Meta, Node, Rule, Sample, Value, primitive
+from ..ir import LINEAR, Meta, Node, Primitive, Rule, Sample, Value, primitive
 from ..numerics import int64
 from .elementwise import mul
 from .shape import expand, flip, reshape, sum_, transpose, triu
@@ -34,7 +34,7 @@ def _cumsum_vjp(node: Node, g: Value) -> list[Value | None]:
     return [flip(cumsum(flip(g, dims=(dim,)), dim=dim), dims=(dim,))]
 
 
-cumsum = primitive(
+cumsum: Primitive = primitive(
     "cumsum",
     _cumsum_rule,
     vjp=_cumsum_vjp,
@@ -63,7 +63,7 @@ def _cumprod_vjp(node: Node, g: Value) -> list[Value | None]:
     return [transpose(sum_(terms, dims=(n,)), perm=back)]
 
 
-cumprod = primitive(
+cumprod: Primitive = primitive(
     "cumprod",
     _cumprod_rule,
     vjp=_cumprod_vjp,
@@ -77,6 +77,10 @@ def _argsort_rule(x: Meta, *, dim: int, descending: bool) -> Rule:
     return _whole("argsort", x, dim, dtypes=(int64,))
 
 
-argsort = primitive("argsort", _argsort_rule, doc="the stable order of the elements along dim; NaN largest, -0 equal to +0",
-                    samples=tuple(Sample(s.shapes, {**s.attrs, "descending": d}) for s in _DIM for d in (False, True)),
-                    whole_because="a place in the order depends on all elements")  # fmt: skip
+argsort: Primitive = primitive(
+    "argsort",
+    _argsort_rule,
+    doc="the stable order of the elements along dim; NaN largest, -0 equal to +0",
+    samples=tuple(Sample(s.shapes, {**s.attrs, "descending": d}) for s in _DIM for d in (False, True)),
+    whole_because="a place in the order depends on all elements",
+)

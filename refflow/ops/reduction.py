@@ -41,8 +41,8 @@ def _extreme(name: str, doc: str) -> Primitive:
     return primitive(name, rule, vjp=vjp, samples=_DIMS, doc=doc)
 
 
-amax = _extreme("amax", "the largest element over dims; NaN propagates")
-amin = _extreme("amin", "the least element over dims; NaN propagates")
+amax: Primitive = _extreme("amax", "the largest element over dims; NaN propagates")
+amin: Primitive = _extreme("amin", "the least element over dims; NaN propagates")
 
 
 def _logical(name: str, kind: Any, doc: str) -> Primitive:
@@ -56,8 +56,8 @@ def _logical(name: str, kind: Any, doc: str) -> Primitive:
     return primitive(name, rule, samples=samples, doc=doc)
 
 
-any_ = _logical("any", "max", "whether some element over dims is true")
-all_ = _logical("all", "min", "whether every element over dims is true")
+any_: Primitive = _logical("any", "max", "whether some element over dims is true")
+all_: Primitive = _logical("all", "min", "whether every element over dims is true")
 
 
 def _prod_rule(x: Meta, *, dims: Shape) -> Rule:
@@ -91,11 +91,17 @@ def _ones_on_diagonal(x: Value) -> Value:
 
     *batch, n = x.meta.shape
     rows = expand(reshape(x, shape=(*batch, 1, n)), shape=(*batch, n, n))
-    return where(eye_like(n, x), scalar(1.0, x), rows)  # type: ignore[no-any-return]
+    return where(eye_like(n, x), scalar(1.0, x), rows)
 
 
-prod = primitive("prod", _prod_rule, vjp=_prod_vjp, samples=(*_DIMS, Sample(((0, 3),), {"dims": (0,)})), doc="the product over dims, a pure tree",
-                 whole_because="there is no P(prod)")  # fmt: skip
+prod: Primitive = primitive(
+    "prod",
+    _prod_rule,
+    vjp=_prod_vjp,
+    samples=(*_DIMS, Sample(((0, 3),), {"dims": (0,)})),
+    doc="the product over dims, a pure tree",
+    whole_because="there is no P(prod)",
+)
 
 
 def _index_of(name: str, doc: str) -> Primitive:
@@ -106,9 +112,14 @@ def _index_of(name: str, doc: str) -> Primitive:
         left = " ".join(f"[d{d}]" if d == dim else f"d{d}" for d in range(len(x.shape)))
         return Rule(f"{left} -> {' '.join(f'd{d}' for d in range(len(x.shape)) if d != dim)}", (int64,))
 
-    return primitive(name, rule, samples=(Sample(((4, 3),), {"dim": 0}), Sample(((4, 3),), {"dim": 1})), doc=doc,
-                     whole_because="the index of an extreme does not fold")  # fmt: skip
+    return primitive(
+        name,
+        rule,
+        samples=(Sample(((4, 3),), {"dim": 0}), Sample(((4, 3),), {"dim": 1})),
+        doc=doc,
+        whole_because="the index of an extreme does not fold",
+    )
 
 
-argmax = _index_of("argmax", "the lowest index of the largest element; NaN is the largest")
-argmin = _index_of("argmin", "the lowest index of the least element; NaN is the least")
+argmax: Primitive = _index_of("argmax", "the lowest index of the largest element; NaN is the largest")
+argmin: Primitive = _index_of("argmin", "the lowest index of the least element; NaN is the least")

@@ -30,12 +30,12 @@ def scalar(value: float, like: Value) -> Value:
 
     meta = like.meta
     where = {} if meta.placement is None else {"placement": meta.placement, "sbp": (broadcast,) * meta.placement.ndim}
-    return full(shape=(), value=float(value), dtype=meta.dtype, **where)  # type: ignore[no-any-return]
+    return full(shape=(), value=float(value), dtype=meta.dtype, **where)
 
 
 def zeros_like(x: Value) -> Value:
     """+0 in the shape and, if it has no P, the layout of `x`."""
-    return expand(scalar(0.0, x), shape=x.meta.shape)  # type: ignore[no-any-return]
+    return expand(scalar(0.0, x), shape=x.meta.shape)
 
 
 def sum_to(g: Value, like: Value) -> Value:
@@ -69,16 +69,25 @@ def _sum_rule(x: Meta, *, dims: Shape) -> Rule:
 def spread(g: Value, x: Value, dims: Shape) -> Value:
     """`g`, which lacks `dims`, put back to the shape of `x`."""
     shape = tuple(1 if d in dims else n for d, n in enumerate(x.meta.shape))
-    return expand(reshape(g, shape=shape), shape=x.meta.shape)  # type: ignore[no-any-return]
+    return expand(reshape(g, shape=shape), shape=x.meta.shape)
 
 
 def _sum_vjp(node: Node, g: Value) -> list[Value | None]:
     return [spread(g, node.inputs[0], node.attrs["dims"])]
 
 
-sum_ = primitive("sum", _sum_rule, vjp=_sum_vjp, doc="the canonical tree over the flat range of dims",
-                 samples=(Sample(((4, 3),), {"dims": (0,)}), Sample(((4, 3),), {"dims": (1,)}), Sample(((2, 3, 4),), {"dims": (0, 2)}),
-                          Sample(((0, 3),), {"dims": (0,)})))  # fmt: skip
+sum_: Primitive = primitive(
+    "sum",
+    _sum_rule,
+    vjp=_sum_vjp,
+    doc="the canonical tree over the flat range of dims",
+    samples=(
+        Sample(((4, 3),), {"dims": (0,)}),
+        Sample(((4, 3),), {"dims": (1,)}),
+        Sample(((2, 3, 4),), {"dims": (0, 2)}),
+        Sample(((0, 3),), {"dims": (0,)}),
+    ),
+)
 
 
 # --- reshape, transpose, expand -------------------------------------------------------------------------------------
@@ -99,8 +108,11 @@ def reshape_space(old: Shape, new: Shape) -> tuple[str, str, dict[str, int]]:
     ('a0 [u0]', '(a0 s0)', {'a0': 6, 'u0': 4, 's0': 4})
     """
     if 0 in old:
-        return (" ".join(f"[u{i}]" for i in range(len(old))), " ".join(f"[s{i}]" for i in range(len(new))),
-                {f"s{i}": n for i, n in enumerate(new)})  # fmt: skip
+        return (
+            " ".join(f"[u{i}]" for i in range(len(old))),
+            " ".join(f"[s{i}]" for i in range(len(new))),
+            {f"s{i}": n for i, n in enumerate(new)},
+        )
     left: list[str] = []
     right: list[str] = []
     sizes: dict[str, int] = {}
@@ -155,10 +167,21 @@ def _reshape_vjp(node: Node, g: Value) -> list[Value | None]:
     return [reshape(g, shape=node.inputs[0].meta.shape)]
 
 
-reshape = primitive("reshape", _reshape_rule, vjp=_reshape_vjp, local_shape=True, doc="the same elements in row-major order under another shape",
-                    samples=(Sample(((6, 4),), {"shape": (24,)}), Sample(((8, 6),), {"shape": (4, 2, 6)}), Sample(((24,),), {"shape": (4, 6)}),
-                             Sample(((4, 1, 3),), {"shape": (4, 3)}), Sample(((4, 6),), {"shape": (6, 4)})),
-                    whole_because="a part of a trailing factor is not a range of the merged dimension")  # fmt: skip
+reshape: Primitive = primitive(
+    "reshape",
+    _reshape_rule,
+    vjp=_reshape_vjp,
+    local_shape=True,
+    doc="the same elements in row-major order under another shape",
+    samples=(
+        Sample(((6, 4),), {"shape": (24,)}),
+        Sample(((8, 6),), {"shape": (4, 2, 6)}),
+        Sample(((24,),), {"shape": (4, 6)}),
+        Sample(((4, 1, 3),), {"shape": (4, 3)}),
+        Sample(((4, 6),), {"shape": (6, 4)}),
+    ),
+    whole_because="a part of a trailing factor is not a range of the merged dimension",
+)
 
 
 def _transpose_rule(x: Meta, *, perm: Shape) -> Rule:
@@ -173,14 +196,19 @@ def _transpose_vjp(node: Node, g: Value) -> list[Value | None]:
     return [transpose(g, perm=tuple(perm.index(d) for d in range(len(perm))))]
 
 
-transpose = primitive("transpose", _transpose_rule, vjp=_transpose_vjp, doc="dimensions in another order",
-                      samples=(Sample(((3, 4),), {"perm": (1, 0)}), Sample(((2, 3, 4),), {"perm": (2, 0, 1)})))  # fmt: skip
+transpose: Primitive = primitive(
+    "transpose",
+    _transpose_rule,
+    vjp=_transpose_vjp,
+    doc="dimensions in another order",
+    samples=(Sample(((3, 4),), {"perm": (1, 0)}), Sample(((2, 3, 4),), {"perm": (2, 0, 1)})),
+)
 
 
 def swap_last(x: Value) -> Value:
     """The last two dimensions exchanged."""
     n = len(x.meta.shape)
-    return transpose(x, perm=(*range(n - 2), n - 1, n - 2))  # type: ignore[no-any-return]
+    return transpose(x, perm=(*range(n - 2), n - 1, n - 2))
 
 
 def _expand_rule(x: Meta, *, shape: Shape) -> Rule:
@@ -201,8 +229,18 @@ def _expand_vjp(node: Node, g: Value) -> list[Value | None]:
     return [sum_to(g, node.inputs[0])]
 
 
-expand = primitive("expand", _expand_rule, vjp=_expand_vjp, local_shape=True, doc="size-1 and missing leading dimensions repeated",
-                   samples=(Sample(((3, 1),), {"shape": (3, 4)}), Sample(((4,),), {"shape": (2, 3, 4)}), Sample(((),), {"shape": (3,)})))  # fmt: skip
+expand: Primitive = primitive(
+    "expand",
+    _expand_rule,
+    vjp=_expand_vjp,
+    local_shape=True,
+    doc="size-1 and missing leading dimensions repeated",
+    samples=(
+        Sample(((3, 1),), {"shape": (3, 4)}),
+        Sample(((4,),), {"shape": (2, 3, 4)}),
+        Sample(((),), {"shape": (3,)}),
+    ),
+)
 
 
 # --- slice, pad, cat, flip ------------------------------------------------------------------------------------------
@@ -243,9 +281,14 @@ def _slice_vjp(node: Node, g: Value) -> list[Value | None]:
 
 
 _CUT = {"starts": (1, 0), "stops": (3, None), "steps": (1, 1)}
-slice_ = primitive("slice", _slice_rule, vjp=_slice_vjp, doc="start, stop, step per dimension; stop None takes the whole dimension",
-                   samples=(Sample(((4, 3),), _CUT), Sample(((5, 4),), {"starts": (0, 1), "stops": (5, None), "steps": (2, 1)})),
-                   whole_because="a cut dimension's parts are not the balanced split of the result")  # fmt: skip
+slice_: Primitive = primitive(
+    "slice",
+    _slice_rule,
+    vjp=_slice_vjp,
+    doc="start, stop, step per dimension; stop None takes the whole dimension",
+    samples=(Sample(((4, 3),), _CUT), Sample(((5, 4),), {"starts": (0, 1), "stops": (5, None), "steps": (2, 1)})),
+    whole_because="a cut dimension's parts are not the balanced split of the result",
+)
 
 
 def _slice_update_rule(x: Meta, value: Meta, *, starts: Shape, stops: tuple[int | None, ...], steps: Shape) -> Rule:
@@ -259,8 +302,13 @@ def _slice_update_vjp(node: Node, g: Value) -> list[Value | None]:
     return [slice_update(g, zeros_like(value), **node.attrs), slice_(g, **node.attrs)]
 
 
-slice_update = primitive("slice_update", _slice_update_rule, vjp=_slice_update_vjp, doc="a copy of x with a slice replaced",
-                         samples=(Sample(((4, 3), (2, 3)), _CUT),))  # fmt: skip
+slice_update: Primitive = primitive(
+    "slice_update",
+    _slice_update_rule,
+    vjp=_slice_update_vjp,
+    doc="a copy of x with a slice replaced",
+    samples=(Sample(((4, 3), (2, 3)), _CUT),),
+)
 
 
 def keeps_sum(value: float) -> bool:
@@ -285,10 +333,17 @@ def _pad_vjp(node: Node, g: Value) -> list[Value | None]:
     return [slice_(g, starts=low, stops=stops, steps=(1,) * len(shape))]
 
 
-pad = primitive("pad", _pad_rule, vjp=_pad_vjp, doc="`value` before and after each dimension",
-                samples=(Sample(((3, 4),), {"low": (1, 0), "high": (2, 0), "value": 0.0}),
-                         Sample(((3, 2),), {"low": (0, 1), "high": (0, 1), "value": 3.0})),
-                whole_because="padding shifts the balanced split")  # fmt: skip
+pad: Primitive = primitive(
+    "pad",
+    _pad_rule,
+    vjp=_pad_vjp,
+    doc="`value` before and after each dimension",
+    samples=(
+        Sample(((3, 4),), {"low": (1, 0), "high": (2, 0), "value": 0.0}),
+        Sample(((3, 2),), {"low": (0, 1), "high": (0, 1), "value": 3.0}),
+    ),
+    whole_because="padding shifts the balanced split",
+)
 
 
 def _cat_rule(*xs: Meta, dim: int) -> Rule:
@@ -309,7 +364,8 @@ def _cat_rule(*xs: Meta, dim: int) -> Rule:
 
 
 def _cat_vjp(node: Node, g: Value) -> list[Value | None]:
-    dim, at, parts = node.attrs["dim"], 0, []
+    dim, at = node.attrs["dim"], 0
+    parts: list[Value | None] = []
     n = len(g.meta.shape)
     for x in node.inputs:
         end = at + x.meta.shape[dim]
@@ -317,12 +373,17 @@ def _cat_vjp(node: Node, g: Value) -> list[Value | None]:
         stops = tuple(end if d == dim else None for d in range(n))
         parts.append(slice_(g, starts=starts, stops=stops, steps=(1,) * n))
         at = end
-    return parts  # type: ignore[return-value]
+    return parts
 
 
-cat = primitive("cat", _cat_rule, vjp=_cat_vjp, doc="tensors joined along dim",
-                samples=(Sample(((3, 2), (4, 2)), {"dim": 0}), Sample(((3, 2), (3, 1), (3, 4)), {"dim": 1})),
-                whole_because="the parts of the operands are not the balanced split of the whole")  # fmt: skip
+cat: Primitive = primitive(
+    "cat",
+    _cat_rule,
+    vjp=_cat_vjp,
+    doc="tensors joined along dim",
+    samples=(Sample(((3, 2), (4, 2)), {"dim": 0}), Sample(((3, 2), (3, 1), (3, 4)), {"dim": 1})),
+    whole_because="the parts of the operands are not the balanced split of the whole",
+)
 
 
 def _flip_rule(x: Meta, *, dims: Shape) -> Rule:
@@ -332,22 +393,32 @@ def _flip_rule(x: Meta, *, dims: Shape) -> Rule:
     return Rule(f"{side} -> {side}", (x.dtype,), carries=((ONE, EXACT),))
 
 
-flip = primitive("flip", _flip_rule, vjp=lambda node, g: [flip(g, **node.attrs)], doc="dims in reverse order",
-                 samples=(Sample(((3, 4),), {"dims": (0,)}), Sample(((3, 4),), {"dims": (0, 1)})),
-                 whole_because="position r would hold what position p-1-r should")  # fmt: skip
+flip: Primitive = primitive(
+    "flip",
+    _flip_rule,
+    vjp=lambda node, g: [flip(g, **node.attrs)],
+    doc="dims in reverse order",
+    samples=(Sample(((3, 4),), {"dims": (0,)}), Sample(((3, 4),), {"dims": (0, 1)})),
+    whole_because="position r would hold what position p-1-r should",
+)
 
 
 def _triangle(name: str, doc: str) -> Primitive:
     def rule(x: Meta, *, diagonal: int) -> Rule:
         return Rule("... m@ n@ -> ... m@ n@", (x.dtype,), carries=((ONE, EXACT),))
 
-    made: Primitive = primitive(name, rule, vjp=lambda node, g: [made(g, **node.attrs)], doc=doc,
-                                samples=(Sample(((4, 5),), {"diagonal": 0}), Sample(((2, 3, 3),), {"diagonal": -1})))  # fmt: skip
+    made: Primitive = primitive(
+        name,
+        rule,
+        vjp=lambda node, g: [made(g, **node.attrs)],
+        doc=doc,
+        samples=(Sample(((4, 5),), {"diagonal": 0}), Sample(((2, 3, 3),), {"diagonal": -1})),
+    )
     return made
 
 
-tril = _triangle("tril", "+0 above the diagonal")
-triu = _triangle("triu", "+0 below the diagonal")
+tril: Primitive = _triangle("tril", "+0 above the diagonal")
+triu: Primitive = _triangle("triu", "+0 below the diagonal")
 
 # --- windows --------------------------------------------------------------------------------------------------------
 
@@ -390,10 +461,17 @@ def _unfold_vjp(node: Node, g: Value) -> list[Value | None]:
 
 
 _WINDOW = {"kernel": (2, 2), "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1)}
-unfold2d = primitive("unfold2d", _unfold_rule, vjp=_unfold_vjp, doc="the windows of (n, c, y, x) as (n, c, p, q, i, j)",
-                     samples=(Sample(((3, 4, 4, 3),), {**_WINDOW, "value": 0.0}),
-                              Sample(((2, 2, 5, 5),), {**_WINDOW, "stride": (2, 2), "padding": (1, 1), "value": -math.inf})),
-                     whole_because="windows overlap: a part of the rows does not hold its own windows")  # fmt: skip
+unfold2d: Primitive = primitive(
+    "unfold2d",
+    _unfold_rule,
+    vjp=_unfold_vjp,
+    doc="the windows of (n, c, y, x) as (n, c, p, q, i, j)",
+    samples=(
+        Sample(((3, 4, 4, 3),), {**_WINDOW, "value": 0.0}),
+        Sample(((2, 2, 5, 5),), {**_WINDOW, "stride": (2, 2), "padding": (1, 1), "value": -math.inf}),
+    ),
+    whole_because="windows overlap: a part of the rows does not hold its own windows",
+)
 
 
 def _fold_rule(g: Meta, *, size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> Rule:
@@ -410,6 +488,11 @@ def _fold_vjp(node: Node, g: Value) -> list[Value | None]:
     return [unfold2d(g, value=0.0, **attrs)]
 
 
-fold2d = primitive("fold2d", _fold_rule, vjp=_fold_vjp, doc="the transpose of unfold2d: overlapping windows add by the tree over (p, q)",
-                   samples=(Sample(((3, 4, 3, 2, 2, 2),), {**_WINDOW, "size": (4, 3)}),),
-                   whole_because="windows overlap")  # fmt: skip
+fold2d: Primitive = primitive(
+    "fold2d",
+    _fold_rule,
+    vjp=_fold_vjp,
+    doc="the transpose of unfold2d: overlapping windows add by the tree over (p, q)",
+    samples=(Sample(((3, 4, 3, 2, 2, 2),), {**_WINDOW, "size": (4, 3)}),),
+    whole_because="windows overlap",
+)

@@ -120,7 +120,7 @@ def in_layout_of(value: Value, g: Value) -> Value:
     sbp = reduced(meta.sbp)
     if g.meta.sbp == sbp and g.meta.placement == meta.placement:
         return g
-    return to_global(g, placement=meta.placement, sbp=sbp)  # type: ignore[no-any-return]
+    return to_global(g, placement=meta.placement, sbp=sbp)
 
 
 def leaves(outputs: Iterable[Value]) -> Mapping[int, Value]:

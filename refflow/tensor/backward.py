@@ -49,7 +49,7 @@ def _placed(gradient: Value, value: Value) -> Value:
     meta = value.meta
     if meta.placement is None or meta.sbp is None or gradient.meta.placement is None:
         return gradient
-    return to_global(gradient, placement=meta.placement, sbp=reduced(meta.sbp))  # type: ignore[no-any-return]
+    return to_global(gradient, placement=meta.placement, sbp=reduced(meta.sbp))
 
 
 def _ones(value: Value) -> Value:
@@ -57,7 +57,7 @@ def _ones(value: Value) -> Value:
     where = (
         {} if meta.placement is None or meta.sbp is None else {"placement": meta.placement, "sbp": reduced(meta.sbp)}
     )
-    return full(shape=meta.shape, value=1.0, dtype=meta.dtype, **where)  # type: ignore[no-any-return]
+    return full(shape=meta.shape, value=1.0, dtype=meta.dtype, **where)
 
 
 def backward(

@@ -14,18 +14,123 @@ from ..numerics import bfloat16, bool_, float16, float32, float64, int8, int32, 
 from .tensor import Tensor
 
 METHODS: dict[str, Callable[..., Any]] = {
-    **{n: getattr(arithmetic, n) for n in (
-        "add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge",
-        "logical_and", "logical_or", "logical_xor", "logical_not", "neg", "abs", "sign", "floor", "ceil", "trunc", "round", "sqrt", "rsqrt",
-        "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "erf", "sin", "cos", "isnan", "isinf", "isfinite", "relu", "square", "reciprocal",
-        "masked_fill", "clamp", "cast", "to")},
-    **{n: getattr(movement, n) for n in (
-        "reshape", "view", "flatten", "squeeze", "unsqueeze", "permute", "transpose", "swapaxes", "t", "movedim", "expand", "expand_as",
-        "broadcast_to", "repeat", "narrow", "select", "split", "chunk", "unbind", "flip", "roll", "tril", "triu", "clone", "contiguous")},
-    **{n: getattr(reduction, n) for n in (
-        "sum", "mean", "var", "std", "norm", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "any", "all", "matmul", "mm", "bmm",
-        "dot", "cumsum", "cumprod", "argsort", "sort", "topk", "index_select", "gather", "scatter_add", "index_add", "allclose", "equal")},
-}  # fmt: skip
+    **{
+        n: getattr(arithmetic, n)
+        for n in (
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "floor_divide",
+            "remainder",
+            "pow",
+            "maximum",
+            "minimum",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "logical_and",
+            "logical_or",
+            "logical_xor",
+            "logical_not",
+            "neg",
+            "abs",
+            "sign",
+            "floor",
+            "ceil",
+            "trunc",
+            "round",
+            "sqrt",
+            "rsqrt",
+            "exp",
+            "log",
+            "log1p",
+            "expm1",
+            "tanh",
+            "sigmoid",
+            "erf",
+            "sin",
+            "cos",
+            "isnan",
+            "isinf",
+            "isfinite",
+            "relu",
+            "square",
+            "reciprocal",
+            "masked_fill",
+            "clamp",
+            "cast",
+            "to",
+        )
+    },
+    **{
+        n: getattr(movement, n)
+        for n in (
+            "reshape",
+            "view",
+            "flatten",
+            "squeeze",
+            "unsqueeze",
+            "permute",
+            "transpose",
+            "swapaxes",
+            "t",
+            "movedim",
+            "expand",
+            "expand_as",
+            "broadcast_to",
+            "repeat",
+            "narrow",
+            "select",
+            "split",
+            "chunk",
+            "unbind",
+            "flip",
+            "roll",
+            "tril",
+            "triu",
+            "clone",
+            "contiguous",
+        )
+    },
+    **{
+        n: getattr(reduction, n)
+        for n in (
+            "sum",
+            "mean",
+            "var",
+            "std",
+            "norm",
+            "amax",
+            "amin",
+            "max",
+            "min",
+            "argmax",
+            "argmin",
+            "prod",
+            "any",
+            "all",
+            "matmul",
+            "mm",
+            "bmm",
+            "dot",
+            "cumsum",
+            "cumprod",
+            "argsort",
+            "sort",
+            "topk",
+            "index_select",
+            "gather",
+            "scatter_add",
+            "index_add",
+            "allclose",
+            "equal",
+        )
+    },
+}
 
 
 def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,11 +151,24 @@ def _or_not(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {
-    "__add__": arithmetic.add, "__sub__": arithmetic.sub, "__mul__": arithmetic.mul, "__truediv__": arithmetic.div,
-    "__floordiv__": arithmetic.floor_divide, "__mod__": arithmetic.remainder, "__pow__": arithmetic.pow, "__matmul__": reduction.matmul,
-    "__eq__": arithmetic.eq, "__ne__": arithmetic.ne, "__lt__": arithmetic.lt, "__le__": arithmetic.le, "__gt__": arithmetic.gt,
-    "__ge__": arithmetic.ge, "__and__": arithmetic.logical_and, "__or__": arithmetic.logical_or, "__xor__": arithmetic.logical_xor,
-}  # fmt: skip
+    "__add__": arithmetic.add,
+    "__sub__": arithmetic.sub,
+    "__mul__": arithmetic.mul,
+    "__truediv__": arithmetic.div,
+    "__floordiv__": arithmetic.floor_divide,
+    "__mod__": arithmetic.remainder,
+    "__pow__": arithmetic.pow,
+    "__matmul__": reduction.matmul,
+    "__eq__": arithmetic.eq,
+    "__ne__": arithmetic.ne,
+    "__lt__": arithmetic.lt,
+    "__le__": arithmetic.le,
+    "__gt__": arithmetic.gt,
+    "__ge__": arithmetic.ge,
+    "__and__": arithmetic.logical_and,
+    "__or__": arithmetic.logical_or,
+    "__xor__": arithmetic.logical_xor,
+}
 REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 IN_PLACE = ("add", "sub", "mul", "div")
 
@@ -83,9 +201,7 @@ def _getitem(self: Tensor, key: Any) -> Tensor:
     """
     if isinstance(key, Tensor):
         return _select(self, key)
-    lens, shape = movement.basic_index(self, key if isinstance(key, tuple) else (key,))
-    part = self.view_through(lens)
-    return movement.reshape(part, shape)
+    return movement.index_at(self, key if isinstance(key, tuple) else (key,))
 
 
 def _select(self: Tensor, index: Tensor) -> Tensor:
@@ -150,11 +266,26 @@ def attach() -> None:
     ):
         setattr(Tensor, f"{name}_", _in_place(METHODS[name]))
     extra: dict[str, Any] = {
-        "__neg__": arithmetic.neg, "__abs__": arithmetic.abs, "__invert__": arithmetic.logical_not, "__getitem__": _getitem,
-        "__setitem__": _setitem, "fill_": _fill, "copy_": _copy, "type_as": _type_as,
-        "zero_": lambda self: _fill(self, 0), "T": property(movement.t), "mT": property(lambda self: movement.transpose(self, -2, -1)),
-        "float": _caster(float32), "double": _caster(float64), "half": _caster(float16), "bfloat16": _caster(bfloat16), "int": _caster(int32),
-        "long": _caster(int64), "bool": _caster(bool_), "char": _caster(int8), "byte": _caster(uint8),
-    }  # fmt: skip
+        "__neg__": arithmetic.neg,
+        "__abs__": arithmetic.abs,
+        "__invert__": arithmetic.logical_not,
+        "__getitem__": _getitem,
+        "__setitem__": _setitem,
+        "fill_": _fill,
+        "copy_": _copy,
+        "type_as": _type_as,
+        "zero_": lambda self: _fill(self, 0),
+        "T": property(movement.t),
+        "mT": property(lambda self: movement.transpose(self, -2, -1)),
+        "float": _caster(float32),
+        "double": _caster(float64),
+        "half": _caster(float16),
+        "bfloat16": _caster(bfloat16),
+        "int": _caster(int32),
+        "long": _caster(int64),
+        "bool": _caster(bool_),
+        "char": _caster(int8),
+        "byte": _caster(uint8),
+    }
     for name, function in extra.items():
         setattr(Tensor, name, function)
