@@ -135,12 +135,12 @@ def _extreme(name: str, x: Tensor, dim: Any, keepdim: bool) -> Any:
 
 
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The lowest index of the largest element, along `dim` or in the flat tensor; NaN is the largest."""
+    """The lowest index of the largest element, along `dim` or in the flat tensor; a NaN comes first."""
     return _argument(ops.argmax, x, dim, keepdim)
 
 
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The lowest index of the least element, along `dim` or in the flat tensor; NaN is the least."""
+    """The lowest index of the least element, along `dim` or in the flat tensor; a NaN comes first."""
     return _argument(ops.argmin, x, dim, keepdim)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from .. import errors
 from ..errors import DataError
 from ..numerics import is_float
 from ..state import Override, Settings, settings
@@ -32,7 +33,7 @@ def bind(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, An
     if state.interpreters:
         inner = state.interpreters[-1]
         with Override(interpreters=state.interpreters[:-1]):
-            return inner.bind(primitive, inputs, attrs)
+            return inner.bind(primitive, inputs, attrs)  # type: ignore[no-any-return]
     return EAGER.bind(primitive, inputs, attrs)
 
 
@@ -108,12 +109,12 @@ def _call_kernels(
     primitive: Primitive, kernel: Any, inputs: Sequence[Value], calls: Mapping[int, Mapping[str, Any]], state: Settings
 ) -> dict[int, Any]:
     """rank -> kernel(local arrays); equal calls on the very same arrays (replicas in one process) run once."""
-    shards = [value.shards for value in inputs]
+    held = [value.shards for value in inputs]
     results: dict[int, Any] = {}
     done: dict[Any, Any] = {}
-    failed: dict[int, str] = {}
+    refused: dict[int, DataError] = {}
     for rank, call in calls.items():
-        arrays = [held[rank] for held in shards]
+        arrays = [shards[rank] for shards in held]
         key = (id(call), *map(id, arrays))
         if key not in done:
             try:
@@ -121,28 +122,22 @@ def _call_kernels(
             except DataError as error:
                 if not primitive.checked:
                     raise
-                failed[rank], done[key] = f"{type(error).__name__}: {error}", error
-        elif isinstance(done[key], DataError):
-            failed[rank] = failed[next(iter(failed))]
+                refused[rank] = error
+                continue
         results[rank] = done[key]
     if primitive.checked:
-        _agree(primitive, failed, results, calls, state)
+        _agree(primitive, refused, state)
     return results
 
 
-def _agree(
-    primitive: Primitive,
-    failed: Mapping[int, str],
-    results: Mapping[int, Any],
-    calls: Mapping[int, Any],
-    state: Settings,
-) -> None:
-    """What the data of one rank makes wrong is an error on every rank (ERR-AGREED)."""
-    entries = state.world.agree(f"{primitive.name}: data check", {rank: failed.get(rank) for rank in state.world.owned})
-    for rank, message in entries.items():
-        if message is not None:
-            own = results.get(rank)
-            raise type(own)(str(own)) if isinstance(own, DataError) else DataError(f"rank {rank}: {message}")
+def _agree(primitive: Primitive, refused: Mapping[int, DataError], state: Settings) -> None:
+    """What the data of one rank makes wrong is the same error on every rank (ERR-AGREED)."""
+    told = {rank: (type(error).__name__, str(error)) for rank, error in refused.items()}
+    entries = state.world.agree(f"{primitive.name}: data check", {rank: told.get(rank) for rank in state.world.owned})
+    for rank, entry in entries.items():
+        if entry is not None:
+            name, message = entry
+            raise getattr(errors, name)(f"{message} (on rank {rank})")
 
 
 def _run_ragged(

@@ -1,7 +1,7 @@
 """Orders and ties: the larger of two numbers, sorting, and the place of the largest.
 
-Implements NUM-MAX (IEEE 754-2019 maximum and minimum) and NUM-ORDER of spec/text/numerics.md: NaN is the largest value,
--0 and +0 are equal when sorted, and among equals the lowest index comes first.
+Implements NUM-MAX (IEEE 754-2019 maximum and minimum) and NUM-ORDER of spec/text/numerics.md: NaN sorts as the largest
+value, -0 and +0 are equal when sorted, and among equals the lowest index comes first; argmax and argmin take a NaN first.
 """
 
 from __future__ import annotations
@@ -66,16 +66,11 @@ def argmax(x: Array, axis: int = -1) -> Array:
 
 
 def argmin(x: Array, axis: int = -1) -> Array:
-    """The int64 index of the smallest element along `axis`; NaN is the largest value.  Source: NUM-ORDER."""
-    keys = _keys(x)
-    first = np.asarray(np.argmin(keys, axis=axis))
-    nan = keys != keys
-    if not nan.any():
-        return first
-    # np.argmin stops at a NaN: look again among numbers only, +inf included, and answer 0 if there is none.
-    numbers = np.where(nan, keys.dtype.type(np.inf), keys)
-    least = np.take_along_axis(numbers, np.expand_dims(np.argmin(numbers, axis=axis), axis), axis)
-    return np.asarray(np.argmax((numbers == least) & ~nan, axis=axis))
+    """The int64 index of the least element along `axis`; the first NaN if there is one, as `minimum` propagates it.
+
+    Source: NUM-ORDER.
+    """
+    return np.asarray(np.argmin(_keys(x), axis=axis))
 
 
 def _keys(x: Array) -> Array:

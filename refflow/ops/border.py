@@ -12,7 +12,7 @@ from ..boxing import Layout, plan, run
 from ..errors import LocalGlobalError, ReplicaError, SbpError, ShapeError
 from ..ir import SPECIAL, Meta, Node, Primitive, Rule, Value
 from ..layout import Broadcast, NdSbp, Partial, Placement, Split, box_shape, boxes, dual
-from ..numerics import digest, first_difference, same_bits
+from ..numerics import bool_, digest, first_difference, same_bits
 from ..state import settings
 
 Attrs = Mapping[str, Any]
@@ -33,8 +33,15 @@ def _to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
         raise LocalGlobalError(
             "to_global: the primitive moves global tensors; a local one crosses the border by local_to_global"
         )
+    refuse_sum_of_bools(meta, sbp)
     moves = plan(meta.shape, Layout(meta.placement, meta.sbp), Layout(placement, sbp))
     return (Value(meta.with_layout(placement, sbp), run(moves, value.shards, meta.dtype)),)
+
+
+def refuse_sum_of_bools(meta: Meta, sbp: NdSbp) -> None:
+    """`SbpError` for P(sum) of a bool tensor: bools fold by max (or) and min (and)."""
+    if meta.dtype == bool_ and any(one == Partial("sum") for one in sbp):
+        raise SbpError("to_global: a bool tensor has no P(sum); P(max) folds by or, P(min) by and")
 
 
 def _to_global_vjp(node: Node, g: Value) -> list[Value | None]:
@@ -55,6 +62,7 @@ SPECIAL["to_global"] = _to_global
 
 def _local_to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
     value = inputs[0]
+    refuse_sum_of_bools(value.meta, attrs["sbp"])
     placement, sbp, check = attrs["placement"], attrs["sbp"], attrs["check_meta"]
     state = settings()
     backend = state.backend("cpu")

@@ -50,8 +50,8 @@ def unary(name: str, gradient: Unary | None, carries: Any = (), dtype: Any = Non
     return made
 
 
-def binary(name: str, carries: Any = (), dtype: Any = None, doc: str = "") -> Primitive:
-    """A primitive on two operands of one dtype, broadcast together."""
+def binary(name: str, carries: Any = (), dtype: Any = None, doc: str = "", checked: bool = False) -> Primitive:
+    """A primitive on two operands of one dtype, broadcast together; `checked` if its kernel may refuse integers."""
 
     def rule(x: Meta, y: Meta) -> Rule:
         from ..ir import same_dtype
@@ -59,7 +59,7 @@ def binary(name: str, carries: Any = (), dtype: Any = None, doc: str = "") -> Pr
         operand = same_dtype(name, x, y)
         return Rule("..., ... -> ...", (dtype or operand,), carries=carries)
 
-    return primitive(name, rule, samples=_PAIRS, doc=doc)
+    return primitive(name, rule, samples=_PAIRS, doc=doc, checked=checked)
 
 
 def _flat(g: Value, x: Value, y: Value) -> Value:
@@ -131,9 +131,9 @@ add: Primitive = binary("add", ((BOTH, LINEAR),), doc="x + y")
 sub: Primitive = binary("sub", ((BOTH, LINEAR),), doc="x - y")
 mul: Primitive = binary("mul", ((EACH, LINEAR), ((1,), LINEAR)), doc="x * y")
 div: Primitive = binary("div", ((EACH, LINEAR),), doc="x / y, floats only")
-floor_divide: Primitive = binary("floor_divide", doc="floor(x / y) as Python's //")
-remainder: Primitive = binary("remainder", doc="x - y floor(x / y) as Python's %")
-pow_: Primitive = binary("pow", doc="x to the y, correctly rounded")
+floor_divide: Primitive = binary("floor_divide", doc="floor(x / y) as Python's //", checked=True)
+remainder: Primitive = binary("remainder", doc="x - y floor(x / y) as Python's %", checked=True)
+pow_: Primitive = binary("pow", doc="x to the y, correctly rounded", checked=True)
 maximum: Primitive = binary("maximum", ((BOTH, JOIN_MAX),), doc="IEEE 754-2019 maximum: NaN propagates, -0 < +0")
 minimum: Primitive = binary("minimum", ((BOTH, JOIN_MIN),), doc="IEEE 754-2019 minimum: NaN propagates, -0 < +0")
 eq: Primitive = binary("eq", dtype=bool_, doc="x == y")

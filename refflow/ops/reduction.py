@@ -121,5 +121,5 @@ def _index_of(name: str, doc: str) -> Primitive:
     )
 
 
-argmax: Primitive = _index_of("argmax", "the lowest index of the largest element; NaN is the largest")
-argmin: Primitive = _index_of("argmin", "the lowest index of the least element; NaN is the least")
+argmax: Primitive = _index_of("argmax", "the lowest index of the largest element; a NaN comes first")
+argmin: Primitive = _index_of("argmin", "the lowest index of the least element; a NaN comes first")

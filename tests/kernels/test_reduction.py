@@ -112,6 +112,6 @@ def test_argmax_is_the_first_of_the_greatest(seed: int, dim: int) -> None:
         return best
 
     above = [first(line, lambda a, b: a > b or (np.isnan(a) and not np.isnan(b))) for line in lines]
-    below = [first(line, lambda a, b: a < b or (np.isnan(b) and not np.isnan(a))) for line in lines]
+    below = [first(line, lambda a, b: a < b or (np.isnan(a) and not np.isnan(b))) for line in lines]
     assert_bits(KERNELS["argmax"](x, dim=dim), np.array(above))
     assert_bits(KERNELS["argmin"](x, dim=dim), np.array(below))
