@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from . import errors, layout, numerics
 from .boxing import comm_log
+from .checkpoint import load, save
 from .errors import RefflowError
 from .explain import explain
 from .functional.arithmetic import *  # noqa: F403

@@ -60,6 +60,10 @@ class AutogradError(RefflowError, RuntimeError):
     """Backward was asked for where it has no meaning, or twice on a freed graph."""
 
 
+class GraphError(RefflowError, RuntimeError):
+    """Code in `build` asks for what a graph cannot do, or a graph is called with what it was not traced for."""
+
+
 class WorldError(RefflowError, RuntimeError):
     """The world (ranks, processes, back ends) cannot do what was asked."""
 

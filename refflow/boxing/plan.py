@@ -59,24 +59,22 @@ class Assembly:
     first).
 
     A copy has one addend and no fold.  The pieces fill `region`; the rest of the local array, of shape `shape`, is the
-    identity.
+    identity of `fill`.
     """
 
     shape: tuple[int, ...]
     region: tuple[slice, ...]
     addends: tuple[tuple[Piece, ...], ...]
+    fill: FoldKind = "sum"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One move of a plan: `kind` names the collective, `folds` the (size, fold kind) of each folded mesh axis,
-    `fill` the identity.
-    """
+    """One move of a plan: `kind` names the collective, `folds` the (size, fold kind) of each folded mesh axis."""
 
     kind: str
     assemblies: Mapping[int, Assembly]
     folds: tuple[tuple[int, FoldKind], ...]
-    fill: FoldKind | None
 
     @property
     def elements(self) -> int:
@@ -220,7 +218,7 @@ def _fold_step(source: Layout, held: Holding, folded: Sequence[int], regions: Ma
             addends.append(tuple(_pieces(rank, region, cells.get(key, {}), region)))
         assemblies[rank] = Assembly(_extent(region), within(region, region), tuple(addends))
     kinds = tuple((mesh[axis], _kind(source.sbp[axis])) for axis in folded)
-    return Step("reduce_scatter", assemblies, kinds, None)
+    return Step("reduce_scatter", assemblies, kinds)
 
 
 def _kind(one: object) -> FoldKind:
@@ -247,10 +245,19 @@ def _copy_step(shape: tuple[int, ...], source: Layout, target: Layout, held: Hol
             region = None
         pieces = () if region is None else tuple(_pieces(rank, region, cells.get(key, {}), box))
         slices = within(region, box) if region is not None else tuple(slice(0, 0) for _ in box)
-        assemblies[rank] = Assembly(_extent(box), slices, (pieces,))
-    fill = _kind(target.sbp[new[0]]) if new else None
-    step = Step("copy", assemblies, (), fill)
-    return Step(_copy_name(source, target, step.elements), assemblies, (), fill)
+        assemblies[rank] = Assembly(_extent(box), slices, (pieces,), _filler(target, coords))
+    step = Step("copy", assemblies, ())
+    return Step(_copy_name(source, target, step.elements), assemblies, ())
+
+
+def _filler(target: Layout, coords: Coords) -> FoldKind:
+    """Whose identity a rank holds where it holds no addend: that of the innermost P axis it is not first on.
+
+    There it stands beside the value that goes one axis further out, which may itself be an identity, of another kind.
+    """
+    off = [axis for axis in partial_axes(target.sbp) if coords[axis]]
+    axes = off or partial_axes(target.sbp)
+    return _kind(target.sbp[axes[-1]]) if axes else "sum"
 
 
 def _own_slices(
@@ -265,6 +272,8 @@ def _own_slices(
         return None
     if any(source.sbp[a] != target.sbp[a] for a in range(len(source.sbp)) if a not in new):
         return None
+    if len({target.sbp[axis] for axis in partial_axes(target.sbp) if axis >= new[0]}) > 1:
+        return None  # no one filler is neutral to every fold
     covered: dict[tuple[Key, Box], int] = {}
     for rank, box in local.items():
         mine = held[rank][1]

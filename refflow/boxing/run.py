@@ -130,7 +130,7 @@ def _assemble(step: Step, assembly: Assembly, parts: list[Array], dtype: np.dtyp
         pieces = [(piece.slices, parts[index + i]) for i, piece in enumerate(addend)]
         index += len(addend)
         arrays.append(build(*[part for _, part in pieces], shape=assembly.shape, slices=[s for s, _ in pieces],
-                            fill=identity(step.fill or "sum", dtype), dtype=dtype))  # fmt: skip
+                            fill=identity(assembly.fill, dtype), dtype=dtype))  # fmt: skip
     fold = backend.kernel("fold")
     for size, kind in reversed(step.folds):
         arrays = [fold(*arrays[i : i + size], kind=kind) for i in range(0, len(arrays), size)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DtypeError, LocalGlobalError
+from ..errors import DataError, DtypeError, LocalGlobalError
 from ..ir import Primitive, Value
 from ..numerics import bool_, float32, is_bool, is_float, is_integer, promote, promote_scalar
 from ..ops import elementwise as ops
@@ -33,7 +33,9 @@ def cast_value(value: Value, dtype: Dtype) -> Value:
 
 
 def scalar_like(number: bool | int | float, value: Value, dtype: Dtype) -> Value:
-    """A 0-d constant of `dtype` beside `value`."""
+    """A 0-d constant of `dtype` beside `value`; `DataError` for an int beyond int64."""
+    if isinstance(number, int) and is_integer(dtype) and not -(2**63) <= number < 2**63:
+        raise DataError(f"{number} does not fit into int64")
     meta = value.meta
     where: dict[str, Any] = {}
     if meta.placement is not None:
@@ -168,7 +170,7 @@ sqrt, rsqrt, exp, log, log1p, expm1, tanh, sigmoid, erf, sin, cos = (
 )
 isnan, isinf, isfinite = map(_unary, (ops.isnan, ops.isinf, ops.isfinite))
 logical_not = _unary(ops.logical_not, _to_bool)
-relu = _unary(ops.relu)
+relu = _unary(ops.relu, _to_number)
 
 
 def square(x: Tensor) -> Tensor:
@@ -185,7 +187,8 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
     """x where the bool `condition` holds, else y; all three broadcast (OPS-ELEMENTWISE)."""
     require_tensor("where", condition)
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-        dtype = float32 if isinstance(x, float) or isinstance(y, float) else np.dtype("int64")
+        kinds = {type(one) for one in (x, y)}
+        dtype = float32 if float in kinds else np.dtype("int64") if kinds != {bool} else bool_
         a, b = scalar_like(x, condition.value, dtype), scalar_like(y, condition.value, dtype)
     else:
         a, b = operands("where", x, y)
@@ -194,6 +197,7 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
 
 def masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
     """x with `value` where `mask` holds."""
+    require_tensor("masked_fill", mask)
     return Tensor(ops.where(mask.value, scalar_like(value, x.value, x.dtype), x.value))
 
 
@@ -201,9 +205,12 @@ def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tens
     """x, not below `min` and not above `max` (None: no bound); gradient 1 inside and on the bounds, 0 outside, as
     PyTorch.
     """
-    value = require_tensor("clamp", x).value
-    low = None if min is None else scalar_like(min, value, x.dtype)
-    high = None if max is None else scalar_like(max, value, x.dtype)
+    dtype = require_tensor("clamp", x).dtype
+    for bound in (min, max):
+        dtype = dtype if bound is None else promote_scalar(dtype, bound)
+    value = cast_value(x.value, dtype)
+    low = None if min is None else scalar_like(min, value, dtype)
+    high = None if max is None else scalar_like(max, value, dtype)
     result = value
     if low is not None:
         result = ops.where(ops.lt(result, low), low, result)

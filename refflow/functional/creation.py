@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import AttributeValueError, DtypeError, ReplicaError, SbpError
+from ..errors import AttributeValueError, DtypeError, RefflowError, ReplicaError, SbpError, ShapeError
 from ..ir import Meta, Primitive, Value
 from ..layout import NdSbp, Partial, Placement, boxes, broadcast, normalize, reduced
 from ..numerics import DTYPES, bool_, digest, float32, int64, is_float
@@ -74,7 +74,10 @@ def tensor(
     """
     if isinstance(data, Tensor):
         data = data.detach().numpy()
-    array = np.asarray(data)
+    try:
+        array = np.asarray(data)
+    except ValueError as error:
+        raise ShapeError(f"tensor: nested lists must be rectangular: {error}") from None
     if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
         dtype = float32 if array.dtype.kind == "f" else int64 if array.dtype.kind in "iu" else array.dtype
     wanted = _dtype("tensor", array.dtype if dtype is None else dtype)
@@ -155,6 +158,8 @@ def full(
     """`fill_value` everywhere; dtype defaults to float32, int64 or bool after the value."""
     if dtype is None:
         dtype = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else float32
+    if not isinstance(fill_value, (bool, int, float, np.generic)):
+        raise DtypeError(f"full: fill_value must be a Python number, found {type(fill_value).__name__}")
     shape = _shape("full", (tuple(size),) if not isinstance(size, int) else (size,))
     layout, partial = _layout("full", shape, placement, sbp)
     value = ops.full(shape=shape, value=fill_value, dtype=_dtype("full", dtype), **layout)
@@ -224,15 +229,17 @@ def arange(
 def linspace(start: float, end: float, steps: int, *, placement: Placement | None = None, sbp: Any = None) -> Tensor:
     """`steps` float32 numbers start + i (end - start) / (steps - 1)."""
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
-    layout, partial = _layout("linspace", (steps,), placement, sbp)
-    return _finish(ops.arange(start=float(start), step=step, length=steps, dtype=float32, **layout), partial, False)
+    (length,) = _shape("linspace", (steps,))
+    layout, partial = _layout("linspace", (length,), placement, sbp)
+    return _finish(ops.arange(start=float(start), step=step, length=length, dtype=float32, **layout), partial, False)
 
 
 def eye(
     n: int, m: int | None = None, *, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None
 ) -> Tensor:
     """1 on the diagonal, 0 elsewhere."""
-    dims = (n, n if m is None else m)
+    rows, columns = _shape("eye", (n, n if m is None else m))
+    dims = (rows, columns)
     layout, partial = _layout("eye", dims, placement, sbp)
     return _finish(ops.eye(dims=dims, dtype=_dtype("eye", dtype), **layout), partial, False)
 
@@ -251,8 +258,13 @@ def draw(
     layout, partial = _layout(primitive.name, size, placement, sbp)
     if partial is not None:
         raise SbpError(f"{primitive.name}: random tensors can be S or B, found {sbp}; to_global brings one to P")
-    stream = (generator or default_generator()).draw(placement is not None)
-    return Tensor(primitive(dims=size, **attrs, **stream, **layout))
+    source = generator or default_generator()
+    before = source.state
+    try:
+        return Tensor(primitive(dims=size, **attrs, **source.draw(placement is not None), **layout))
+    except RefflowError:
+        source.state = before  # a call that fails draws nothing
+        raise
 
 
 def rand(
@@ -264,7 +276,8 @@ def rand(
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform on [0, 1) with 24 random bits; the same logical values under any sbp."""
-    made = cast(draw(ops.rand, _shape("rand", size), generator, placement, sbp), _floating("rand", dtype))
+    wanted = _floating("rand", dtype)
+    made = cast(draw(ops.rand, _shape("rand", size), generator, placement, sbp), wanted)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -277,7 +290,8 @@ def randn(
     requires_grad: bool = False,
 ) -> Tensor:
     """Standard normal; the same logical values under any sbp."""
-    made = cast(draw(ops.randn, _shape("randn", size), generator, placement, sbp), _floating("randn", dtype))
+    wanted = _floating("randn", dtype)
+    made = cast(draw(ops.randn, _shape("randn", size), generator, placement, sbp), wanted)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -305,7 +319,7 @@ def randperm(
     n: int, *, generator: Generator | None = None, placement: Placement | None = None, sbp: Any = None
 ) -> Tensor:
     """A random permutation of 0..n-1: the stable order of n random words."""
-    return argsort(draw(ops.random_bits, (n,), generator, placement, sbp), 0)
+    return argsort(draw(ops.random_bits, _shape("randperm", (n,)), generator, placement, sbp), 0)
 
 
 def normal(mean: float, std: float, size: Sequence[int], **options: Any) -> Tensor:

@@ -7,8 +7,11 @@ Implements OPS-MOVEMENT for users, PyTorch's names; reshape, transpose, expand, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from ..errors import AttributeValueError, IndexOutOfRange, ShapeError
 from ..ops import shape as ops
@@ -21,14 +24,14 @@ Shape = tuple[int, ...]
 
 def dim_of(name: str, dim: int, ndim: int) -> int:
     """`dim` in [0, ndim), negative ones counted from the end; `AttributeValueError` otherwise."""
-    if not isinstance(dim, int) or not -ndim <= dim < ndim:
+    if not isinstance(dim, (int, np.integer)) or not -ndim <= dim < ndim:
         raise AttributeValueError(f"{name}: dim must be in [{-ndim}, {ndim}), found {dim}")
-    return dim % ndim
+    return int(dim) % ndim
 
 
 def sizes_of(sizes: tuple[Any, ...]) -> Shape:
     """``f(2, 3)`` and ``f((2, 3))`` alike."""
-    return tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
+    return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], Iterable) else sizes
 
 
 def reshape(x: Tensor, *shape: Any) -> Tensor:
@@ -115,6 +118,8 @@ def expand(x: Tensor, *sizes: Any) -> Tensor:
     if extra < 0:
         raise ShapeError(f"expand: {x.shape} has more dimensions than {tuple(new)}")
     new = [x.shape[d - extra] if n == -1 and d >= extra else n for d, n in enumerate(new)]
+    if any(n < 0 for n in new):
+        raise ShapeError(f"expand: sizes must be >= 0, or -1 for a dimension {x.shape} has, found {tuple(new)}")
     return x.view_through(expand_lens(tuple(new)))
 
 
@@ -145,8 +150,11 @@ def basic_index(x: Tensor, key: tuple[Any, ...]) -> tuple[Lens, Shape]:
     taken = sum(1 for k in key if k is not None and k is not Ellipsis)
     if taken > x.ndim:
         raise IndexOutOfRange(f"index: {taken} indices for a tensor of {x.ndim} dimensions")
-    if Ellipsis in key:
-        at = next(i for i, k in enumerate(key) if k is Ellipsis)
+    dots = [i for i, k in enumerate(key) if k is Ellipsis]
+    if len(dots) > 1:
+        raise AttributeValueError(f"index: at most one '...', found {len(dots)}")
+    if dots:
+        at = dots[0]
         key = (*key[:at], *[slice(None)] * (x.ndim - taken), *key[at + 1 :])
     else:
         key = (*key, *[slice(None)] * (x.ndim - taken))
@@ -175,11 +183,14 @@ def _cut(key: Any, size: int, d: int) -> tuple[int, int | None, int, bool]:
         if (start, step) == (0, 1) and stop == size:
             return 0, None, 1, True
         return start, max(stop, start), step, True
-    if isinstance(key, Tensor) or not hasattr(key, "__index__"):
+    try:
+        if isinstance(key, (Tensor, bool, np.bool_)):
+            raise TypeError
+        i = operator.index(key)
+    except TypeError:
         raise AttributeValueError(
             f"index: expected int, slice, None, '...' or one integer or bool tensor, found {type(key).__name__}"
-        )
-    i = key.__index__()
+        ) from None
     if not -size <= i < size:
         raise IndexOutOfRange(f"index: {i} is out of range for dimension {d} of size {size}")
     return i % size, i % size + 1, 1, False
@@ -194,6 +205,11 @@ def index_at(x: Tensor, key: tuple[Any, ...]) -> Tensor:
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """x[start : start + length] along `dim`.  A view."""
     d = dim_of("narrow", dim, x.ndim)
+    n = x.shape[d]
+    first = start + n if start < 0 else start
+    if not 0 <= first <= first + length <= n:
+        raise AttributeValueError(f"narrow: start {start}, length {length} do not fit into dim {dim} of size {n}")
+    start = first
     return index_at(x, (*[slice(None)] * d, slice(start, start + length)))
 
 
@@ -285,9 +301,11 @@ def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | Non
     """
     if dims is None:
         return reshape(roll(reshape(x, (-1,)), shifts, 0), x.shape)
-    pairs = [(shifts, dims)] if isinstance(shifts, int) else list(zip(shifts, dims, strict=True))  # type: ignore[arg-type]
-    for shift, dim in pairs:
-        d = dim_of("roll", dim, x.ndim)  # type: ignore[arg-type]
+    moves, along = ([n] if isinstance(n, int) else list(n) for n in (shifts, dims))
+    if len(moves) != len(along):
+        raise AttributeValueError(f"roll: needs a shift for each dim, found {shifts} and {dims}")
+    for shift, dim in zip(moves, along):
+        d = dim_of("roll", dim, x.ndim)
         n = x.shape[d]
         k = shift % n if n else 0
         if k:

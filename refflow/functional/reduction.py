@@ -35,9 +35,9 @@ class MaxResult(NamedTuple):
 
 def dims_of(name: str, x: Tensor, dim: Dims) -> tuple[int, ...]:
     """`dim` as a tuple of distinct dimensions; None or () is all of them."""
-    if dim is None or dim == () or dim == []:
+    if dim is None or (isinstance(dim, Sequence) and not dim):
         return tuple(range(x.ndim))
-    dims = tuple(dim_of(name, d, x.ndim) for d in ([dim] if isinstance(dim, int) else dim))
+    dims = tuple(dim_of(name, d, x.ndim) for d in (dim if isinstance(dim, Sequence) else [dim]))
     if len(set(dims)) != len(dims):
         raise AttributeValueError(f"{name}: a dimension may appear once, found {dim}")
     return dims
@@ -146,7 +146,8 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 
 def _argument(primitive: Any, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     if dim is None:
-        return Tensor(primitive(reshape(x, (-1,)).value, dim=0))
+        flat = Tensor(primitive(reshape(x, (-1,)).value, dim=0))
+        return _kept(x, flat, tuple(range(x.ndim)), keepdim)
     d = dim_of(primitive.name, dim, x.ndim)
     return _kept(x, Tensor(primitive(x.value, dim=d)), (d,), keepdim)
 

@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from ..boxing import format_sbp
 from ..errors import BoxingError, LocalGlobalError, PlacementError
 from ..layout import NdSbp, Placement
 from .node import Meta, Shape
@@ -36,7 +39,7 @@ _CACHE_LIMIT = 100_000
 
 def frozen(attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """A hashable key of attributes that tells 0.0 from -0.0 and 1 from True."""
-    return tuple([(k, type(v), v.hex() if type(v) is float else v) for k, v in attrs.items()])
+    return tuple([(k, type(v), float(v).hex() if isinstance(v, (float, np.floating)) else v) for k, v in attrs.items()])
 
 
 def lower(
@@ -70,12 +73,13 @@ def _lower(
     if sbp is not None:
         signature = requested(primitive.name, rule, space, where, sbp)
     else:
-        signature = options(primitive.name, rule, space, metas, where, policy)[0].signature
+        best = options(primitive.name, rule, space, metas, where, policy)[0]
+        signature = best.signature
+        if explicit and best.bytes:
+            _refuse(primitive.name, metas, signature)
     targets = tuple(
         None if m.sbp == s else m.with_layout(where, s) for m, s in zip(metas, signature.inputs, strict=True)
     )
-    if explicit and any(targets):
-        _refuse(primitive.name, metas, targets, signature)
     outputs = tuple(
         Meta(shape, dtype, where, s) for shape, dtype, s in zip(shapes, rule.dtypes, signature.outputs, strict=True)
     )
@@ -115,11 +119,12 @@ def common_placement(name: str, metas: Sequence[Meta]) -> Placement | None:
     return first
 
 
-def _refuse(name: str, metas: Sequence[Meta], targets: Sequence[Meta | None], signature: Signature) -> None:
+def _refuse(name: str, metas: Sequence[Meta], signature: Signature) -> None:
+    """Slicing and holding identities move nothing and stay allowed (SIG-EXPLICIT)."""
     moves = [
-        f"operand {i} from {m.sbp} to {t.sbp}"
-        for i, (m, t) in enumerate(zip(metas, targets, strict=True))
-        if t is not None
+        f"operand {i} from {format_sbp(m.sbp)} to {format_sbp(s)}"
+        for i, (m, s) in enumerate(zip(metas, signature.inputs, strict=True))
+        if m.sbp is not None and m.sbp != s
     ]
     raise BoxingError(
         f"{name}: would move {', '.join(moves)} (signature {signature}), but boxing is explicit; call to_global yourself"

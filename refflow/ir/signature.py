@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..boxing import Layout, format_sbp, plan
 from ..errors import SbpError
 from ..layout import NdSbp, Partial, Placement, Range, Sbp, Split, balanced, boxes, broadcast, cut
-from ..numerics import aligned, is_integer
+from ..numerics import aligned, is_half, is_integer
 from .node import Meta
 from .primitive import Rule
 from .space import Space, axis_of
@@ -145,6 +145,8 @@ def _exactness(rule: Rule, space: Space, axes: Sequence[AxisSignature], mesh: Se
         if axis.exact is None and parts > 1 and axis.letter != over[0]:
             return False, f"{axis.letter} is not the outermost of the folded range ({rule.over})"
     cuts = [parts for axis, parts in zip(axes, mesh, strict=True) if axis.exact is None]
+    if cuts and is_half(rule.dtypes[0]):
+        return False, f"each partial would be rounded to {rule.dtypes[0].name}"
     if cuts:
         inner = 1
         for letter in over[1:]:

@@ -106,6 +106,8 @@ def _mesh(ranks: Any) -> tuple[Coords, Coords]:
     """The mesh shape and the ranks in row-major order of an int or (nested) sequence."""
     if hasattr(ranks, "tolist"):
         ranks = ranks.tolist()
+    if isinstance(ranks, (list, tuple)):
+        ranks = [r.tolist() if hasattr(r, "tolist") else r for r in ranks]
     if isinstance(ranks, bool) or not isinstance(ranks, (int, Sequence, range)) or isinstance(ranks, str):
         raise PlacementError(f"placement: ranks must be an int or a (nested) list of ints, found {ranks!r}")
     if isinstance(ranks, int):

@@ -161,10 +161,13 @@ def check_replicas(name: str, shards: Mapping[int, Any], placement: Placement, s
 
 def _local_to_global_vjp(node: Node, g: Value) -> list[Value | None]:
     """The gradient in the dual layout, cut into local parts: S own part, P everything everywhere, B all of it on the
-    first rank.
+    first rank; ranks outside the placement had no part in it: zeros.
     """
     placement, sbp = node.attrs["placement"], node.attrs["sbp"]
-    return [to_local(to_global(g, placement=placement, sbp=dual(sbp)))]
+    backend = settings().backend("cpu")
+    mine = node.inputs[0].shards
+    outside = tuple((rank, backend.shape(array)) for rank, array in mine.items() if rank not in placement)
+    return [to_local(to_global(g, placement=placement, sbp=dual(sbp)), outside=outside)]
 
 
 local_to_global = Primitive(
@@ -185,8 +188,12 @@ def _to_local(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
     shards = dict(value.shards)
     if source is not local:
         shards = {rank: local.from_host(source.to_host(array)) for rank, array in shards.items()}
-    empty = local.kernel("full")(shape=(0,), value=0.0, dtype=value.meta.dtype)
-    held = {rank: shards.get(rank, empty) for rank in state.world.owned}
+    full = local.kernel("full")
+    absent = dict(attrs.get("outside", ()))  # rank -> shape of the zeros it gets; by default nothing, size 0
+    held = {
+        rank: shards[rank] if rank in shards else full(shape=absent.get(rank, (0,)), value=0.0, dtype=value.meta.dtype)
+        for rank in state.world.owned
+    }
     shapes = [local.shape(array) for array in held.values()]
     return (Value(Meta(shapes[0], value.meta.dtype), held, ragged=len(set(shapes)) > 1),)
 

@@ -62,11 +62,32 @@ def binary(name: str, carries: Any = (), dtype: Any = None, doc: str = "", check
     return primitive(name, rule, samples=_PAIRS, doc=doc, checked=checked)
 
 
+def logical(name: str, operands: int, carry: Any, doc: str) -> Primitive:
+    """A primitive on bool operands: only there do order and truth agree, which is what carries P."""
+
+    def rule(*xs: Meta) -> Rule:
+        from ..errors import DtypeError
+
+        if any(x.dtype != bool_ for x in xs):
+            raise DtypeError(f"{name}: needs bool, found {', '.join(x.dtype.name for x in xs)}; cast to bool first")
+        carries = ((tuple(range(operands)), carry),) if carry else ()
+        return Rule(f"{', '.join(['...'] * operands)} -> ...", (bool_,), carries=carries)
+
+    shapes = _SHAPES if operands == 1 else _PAIRS
+    return primitive(name, rule, samples=tuple(Sample(s.shapes, dtypes=("bool",) * operands) for s in shapes), doc=doc)
+
+
 def _flat(g: Value, x: Value, y: Value) -> Value:
     return zeros_like(x)
 
 
-neg: Primitive = unary("neg", lambda g, x, y: neg(g), ((EACH, LINEAR), (EACH, ANTITONE)), doc="-x")
+def _neg_rule(x: Meta) -> Rule:
+    """Integers wrap: -x does not reverse their order at the least one (nor anywhere if unsigned)."""
+    order = () if x.dtype.kind in "iub" else ((EACH, ANTITONE),)
+    return Rule("... -> ...", (x.dtype,), carries=((EACH, LINEAR), *order))
+
+
+neg: Primitive = primitive("neg", _neg_rule, vjp=lambda node, g: [neg(g)], samples=_SHAPES, doc="-x")
 absolute: Primitive = unary("abs", lambda g, x, y: mul(g, sign(x)), doc="|x|")
 sign: Primitive = unary("sign", _flat, ((EACH, MONOTONE),), doc="-1, ±0 or 1; NaN stays NaN")
 floor: Primitive = unary("floor", _flat, ((EACH, MONOTONE),), doc="the largest integer <= x")
@@ -125,7 +146,7 @@ gelu: Primitive = unary("gelu", _gelu_gradient, doc="x Phi(x), correctly rounded
 isnan: Primitive = unary("isnan", None, dtype=bool_, doc="whether x is NaN")
 isinf: Primitive = unary("isinf", None, dtype=bool_, doc="whether x is an infinity")
 isfinite: Primitive = unary("isfinite", None, dtype=bool_, doc="whether x is neither NaN nor an infinity")
-logical_not: Primitive = unary("logical_not", None, ((EACH, ANTITONE),), bool_, doc="not x")
+logical_not: Primitive = logical("logical_not", 1, ANTITONE, "not x")
 
 add: Primitive = binary("add", ((BOTH, LINEAR),), doc="x + y")
 sub: Primitive = binary("sub", ((BOTH, LINEAR),), doc="x - y")
@@ -142,9 +163,9 @@ lt: Primitive = binary("lt", dtype=bool_, doc="x < y")
 le: Primitive = binary("le", dtype=bool_, doc="x <= y")
 gt: Primitive = binary("gt", dtype=bool_, doc="x > y")
 ge: Primitive = binary("ge", dtype=bool_, doc="x >= y")
-logical_and: Primitive = binary("logical_and", ((BOTH, JOIN_MIN),), bool_, doc="x and y")
-logical_or: Primitive = binary("logical_or", ((BOTH, JOIN_MAX),), bool_, doc="x or y")
-logical_xor: Primitive = binary("logical_xor", dtype=bool_, doc="x or y but not both")
+logical_and: Primitive = logical("logical_and", 2, JOIN_MIN, "x and y")
+logical_or: Primitive = logical("logical_or", 2, JOIN_MAX, "x or y")
+logical_xor: Primitive = logical("logical_xor", 2, None, "x or y but not both")
 
 
 @vjp_of(add)

@@ -72,7 +72,7 @@ def _prod_vjp(node: Node, g: Value) -> list[Value | None]:
     kept = tuple(d for d in range(len(x.meta.shape)) if d not in dims)
     order = (*kept, *dims)
     moved = transpose(x, perm=order)
-    flat = reshape(moved, shape=(*(x.meta.shape[d] for d in kept), -1 if not dims else _count(x.meta.shape, dims)))
+    flat = reshape(moved, shape=(*(x.meta.shape[d] for d in kept), _count(x.meta.shape, dims)))
     others = prod(_ones_on_diagonal(flat), dims=(len(kept) + 1,))
     back = reshape(others, shape=moved.meta.shape)
     return [mul(spread(g, x, dims), transpose(back, perm=tuple(order.index(d) for d in range(len(order)))))]

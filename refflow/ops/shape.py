@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from ..errors import AttributeValueError, ShapeError
 from ..ir import EXACT, LINEAR, MONOTONE, Meta, Node, Primitive, Rule, Sample, Value, primitive, same_dtype
 from ..layout import broadcast
+from ..numerics import cast, fold_parts, same_bits
 
 Shape = tuple[int, ...]
 ONE = (0,)
@@ -129,7 +132,7 @@ def runs(old: Shape, new: Shape) -> list[tuple[Shape, Shape]]:
     while i < len(old) or j < len(new):
         start_i, start_j = i, j
         a = b = 1
-        if i < len(old):
+        if i < len(old) and not (old[i] != 1 and j < len(new) and new[j] == 1):
             a, i = old[i], i + 1
         if j < len(new) and not (a == 1 and new[j] != 1):
             b, j = new[j], j + 1
@@ -311,9 +314,11 @@ slice_update: Primitive = primitive(
 )
 
 
-def keeps_sum(value: float) -> bool:
+def keeps_sum(value: float, dtype: np.dtype[Any]) -> bool:
     """Whether a fill value folded with itself by any of sum, max, min is itself: then P carries exactly (SIG-PAD)."""
-    return value == 0 or math.isinf(value) or math.isnan(value)
+    with np.errstate(all="ignore"):
+        filler = cast(np.asarray(value), dtype)
+        return same_bits(fold_parts([filler, filler], "sum"), filler)
 
 
 def _pad_rule(x: Meta, *, low: Shape, high: Shape, value: float) -> Rule:
@@ -323,7 +328,7 @@ def _pad_rule(x: Meta, *, low: Shape, high: Shape, value: float) -> Rule:
     left = [f"[d{d}]" if t else f"d{d}" for d, t in enumerate(touched)]
     right = [f"[s{d}]" if t else f"d{d}" for d, t in enumerate(touched)]
     sizes = {f"s{d}": n + low[d] + high[d] for d, n in enumerate(x.shape) if touched[d]}
-    carry = EXACT if keeps_sum(value) else MONOTONE
+    carry = EXACT if keeps_sum(value, x.dtype) else MONOTONE
     return Rule(f"{' '.join(left)} -> {' '.join(right)}", (x.dtype,), carries=((ONE, carry),), sizes=sizes)
 
 
@@ -451,7 +456,7 @@ def _unfold_rule(x: Meta, *, kernel: Pair, stride: Pair, padding: Pair, dilation
         raise ShapeError(f"unfold2d: needs (n, c, y, x), found shape {x.shape}")
     p, q = window_counts("unfold2d", x.shape[2:], kernel, stride, padding, dilation)
     sizes = {"p": p, "q": q, "i": kernel[0], "j": kernel[1]}
-    carry = EXACT if keeps_sum(value) or not any(padding) else MONOTONE
+    carry = EXACT if keeps_sum(value, x.dtype) or not any(padding) else MONOTONE
     return Rule("n c [y x] -> n c [p q i j]", (x.dtype,), carries=((ONE, carry),), sizes=sizes)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import AutogradError
+from ..errors import AutogradError, DtypeError, LocalGlobalError, ShapeError
 from ..ir import Node, Value
 from ..layout import reduced
 from ..ops.border import to_global
@@ -109,7 +109,24 @@ def _hooked(hook: Any, g: Value) -> Value:
     from .tensor import Tensor
 
     changed = hook(Tensor(g))
-    return g if changed is None else in_layout_of(g, changed.value)
+    if changed is None:
+        return g
+    if not isinstance(changed, Tensor):
+        raise AutogradError(f"hook: must return a tensor or None, found {type(changed).__name__}")
+    fits_gradient("hook", changed.value, g)
+    return in_layout_of(g, changed.value)
+
+
+def fits_gradient(name: str, g: Value, value: Value) -> None:
+    """Errors unless `g` can be a gradient of `value`: one shape, one dtype, both local or both global (AUTO-SEED)."""
+    found, wanted = g.meta, value.meta
+    if g.ragged != value.ragged or found.shape != wanted.shape:
+        raise ShapeError(f"{name}: the gradient has shape {found.shape}, the tensor {wanted.shape}")
+    if found.dtype != wanted.dtype:
+        raise DtypeError(f"{name}: the gradient is {found.dtype.name}, the tensor {wanted.dtype.name}; cast() it first")
+    if (found.placement is None) != (wanted.placement is None):
+        kinds = ["local" if meta.placement is None else "global" for meta in (found, wanted)]
+        raise LocalGlobalError(f"{name}: the gradient is {kinds[0]}, the tensor {kinds[1]}")
 
 
 def in_layout_of(value: Value, g: Value) -> Value:

@@ -10,14 +10,14 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ..errors import AutogradError, ShapeError
+from ..errors import AutogradError
 from ..ir import Value
 from ..layout import reduced
 from ..ops.border import to_global
 from ..ops.creation import full
 from ..ops.elementwise import add
 from ..state import Override, settings
-from .autograd import leaves, reachable, vjp
+from .autograd import fits_gradient, leaves, reachable, vjp
 from .tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,8 +33,7 @@ def _seeds(outputs: Sequence[Tensor], gradients: Sequence[Tensor | None] | None)
                 "backward: the tensor requires no gradient and nothing behind it does; call requires_grad_() on a leaf first"
             )
         if gradient is not None:
-            if gradient.shape != value.meta.shape:
-                raise ShapeError(f"backward: the gradient has shape {gradient.shape}, the tensor {value.meta.shape}")
+            fits_gradient("backward", gradient.value, value)
             seeds.append(_placed(gradient.value, value))
         elif output.numel() != 1:
             raise AutogradError(
@@ -47,7 +46,7 @@ def _seeds(outputs: Sequence[Tensor], gradients: Sequence[Tensor | None] | None)
 
 def _placed(gradient: Value, value: Value) -> Value:
     meta = value.meta
-    if meta.placement is None or meta.sbp is None or gradient.meta.placement is None:
+    if meta.placement is None or meta.sbp is None:
         return gradient
     return to_global(gradient, placement=meta.placement, sbp=reduced(meta.sbp))
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import AttributeValueError
+import numpy as np
+
+from ..errors import AttributeValueError, DtypeError, ShapeError
 from ..functional import arithmetic, creation, movement, reduction
 from ..numerics import bfloat16, bool_, float16, float32, float64, int8, int32, int64, is_bool, uint8
 from .tensor import Tensor
@@ -213,18 +215,34 @@ def _select(self: Tensor, index: Tensor) -> Tensor:
 
 
 def _setitem(self: Tensor, key: Any, value: Any) -> None:
+    if not isinstance(value, Tensor):
+        value = Tensor(arithmetic.scalar_like(_number("index", value), self.value, self.dtype))
     if isinstance(key, Tensor) and is_bool(key.dtype):
-        new = arithmetic.where(key, value, self)
-        self.write(new.value)
+        self.write(arithmetic.where(_row_mask(self, key), arithmetic.cast(value, self.dtype), self).value)
         return
     if isinstance(key, Tensor):
         raise AttributeValueError(
             "index: assignment takes ints, slices or a bool mask; use scatter_add() or index_add() for index tensors"
         )
     part = _getitem(self, key)
-    if not isinstance(value, Tensor):
-        value = Tensor(arithmetic.scalar_like(value, self.value, self.dtype))
     part.write(movement.expand(value, part.shape).value)
+
+
+def _number(name: str, value: Any) -> bool | int | float:
+    """`value` as a Python number; `DtypeError` for anything else."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(plain, (bool, int, float)):
+        raise DtypeError(
+            f"{name}: needs a tensor or a Python number, found {type(value).__name__}; flow.tensor(...) makes a tensor"
+        )
+    return plain
+
+
+def _row_mask(x: Tensor, mask: Tensor) -> Tensor:
+    """A mask over the leading dimensions of x, with size 1 for the rest."""
+    if mask.shape != x.shape[: mask.ndim]:
+        raise ShapeError(f"index: a mask of shape {mask.shape} does not fit the leading dimensions of {x.shape}")
+    return movement.reshape(mask, (*mask.shape, *[1] * (x.ndim - mask.ndim)))
 
 
 def _caster(dtype: Any) -> Callable[[Tensor], Tensor]:

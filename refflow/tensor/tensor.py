@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..boxing import format_sbp
-from ..errors import AutogradError, LocalGlobalError, PlacementError, SbpError, ShapeError
+from ..errors import AttributeValueError, AutogradError, LocalGlobalError, PlacementError, SbpError, ShapeError
 from ..ir import Value
 from ..layout import NdSbp, Placement, broadcast, normalize
 from ..numerics import is_float
@@ -72,6 +72,11 @@ class Tensor:
             raise ShapeError(
                 f"in-place: the result has shape {value.meta.shape}, the tensor {old.meta.shape}; in-place cannot grow it"
             )
+        if (value.meta.placement is None) != (old.meta.placement is None):
+            kinds = ("a local", "a global") if value.meta.placement is None else ("a global", "a local")
+            raise LocalGlobalError(
+                f"in-place: {kinds[0]} result cannot be written into {kinds[1]} tensor; bring it over with to_global() or to_local()"
+            )
         self._refuse_write(old)
         if value.meta.dtype != old.meta.dtype:
             value = cast(value, dtype=old.meta.dtype)
@@ -88,6 +93,7 @@ class Tensor:
         if old.requires_grad and old.node is None and not value.requires_grad:
             value = Value(value.meta, value.shards, ragged=value.ragged)  # never the value of another cell
             self._own(value)
+            value.hooks = old.hooks
         self._value = value
         self._version += 1
         return self
@@ -142,6 +148,8 @@ class Tensor:
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or its entry `dim`."""
+        if dim is not None and not -self.ndim <= dim < self.ndim:
+            raise AttributeValueError(f"size: dim must be in [{-self.ndim}, {self.ndim}), found {dim}")
         return self.shape if dim is None else self.shape[dim]
 
     def numel(self) -> int:
@@ -305,15 +313,15 @@ class Tensor:
         return Tensor(to_local(self.value))
 
     def local_arrays(self) -> Mapping[int, Array]:
-        """rank -> the local array, as NumPy, of the ranks this process owns; for looking, not for computing."""
+        """rank -> the local array, as NumPy, of the ranks this process owns; for looking, not for computing: read-only."""
         placement = self.value.meta.placement
         backend = settings().backend("cpu" if placement is None else placement.type)
-        return {rank: backend.to_host(array) for rank, array in self.value.shards.items()}
+        return {rank: _read_only(backend.to_host(array)) for rank, array in self.value.shards.items()}
 
     # --- the logical value ------------------------------------------------------------------------------------------
 
     def numpy(self) -> Array:
-        """The logical value as a NumPy array, on every rank (a collective); of a local tensor this rank's, if ranks
+        """A copy of the logical value as a NumPy array, on every rank (a collective); of a local tensor this rank's, if ranks
         agree.
 
         Errors: `AutogradError` if a gradient is required (detach() first); `LocalGlobalError` if owned ranks hold
@@ -321,7 +329,7 @@ class Tensor:
         """
         if self.requires_grad and settings().grad:
             raise AutogradError("numpy: the tensor requires a gradient; call detach().numpy()")
-        return logical_array(self.value)
+        return np.array(logical_array(self.value))  # a copy: values never change
 
     def item(self) -> Any:
         """The one element as a Python number (a collective)."""
@@ -378,9 +386,16 @@ class Tensor:
         return f"tensor({_digits(logical_array(self.value))}{tail}"
 
 
+def _read_only(array: Array) -> Array:
+    """A view nobody can write through: values never change."""
+    shown = array.view()
+    shown.flags.writeable = False
+    return shown
+
+
 def _digits(array: Array) -> str:
     """The elements as text; an empty sum's -0 shows as 0."""
-    shown = array + np.zeros((), array.dtype) if array.dtype.kind == "f" else array
+    shown = array + np.zeros((), array.dtype) if is_float(array.dtype) else array
     return np.array2string(shown, separator=", ", prefix="tensor(", threshold=200, precision=4)
 
 

@@ -1,0 +1,69 @@
+"""The sequential interpreter of a logical graph: its meaning, node by node, in program order.
+
+Implements GRAPH-RUN of spec/text/graph.md.  The actor runtime must give the same bits (ACT-SAME).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..ir import Value
+from ..ir.bind import EAGER
+from ..layout import broadcast
+from ..random import Generator
+from ..state import Override, settings
+from .logical import LogicalGraph, key
+from .time import TimeWorld, gathered, input_sbp, spread
+
+
+def execute(graph: LogicalGraph, inputs: Sequence[Value]) -> tuple[list[Value], dict[int, Value]]:
+    """Runs the graph once: its outputs, and the next value of each variable that has an update, by index.
+
+    Draws of the generator start at its present ordinal, and it advances by the number of draws traced (GRAPH-RANDOM).
+    """
+    steps = graph.steps
+    known = {
+        key(lazy): spread(real, steps, input_sbp(real.meta, steps))
+        for lazy, real in zip(graph.inputs, inputs, strict=True)
+    }
+    known.update({key(v.value): spread(v.cell.value, steps, broadcast) for v in graph.variables})
+    last = _last_uses(graph)
+    generator = settings().generator
+    assert isinstance(generator, Generator)
+    with Override(grad=False, interpreters=(), world=TimeWorld(settings().world, steps)):
+        for i, node in enumerate(graph.nodes):
+            operands = tuple(known.get(key(value), value) for value in node.inputs)
+            attrs = _drawn(node.attrs, generator) if node.primitive.random else node.attrs
+            for lazy, real in zip(node.outputs, EAGER.bind(node.primitive, operands, attrs), strict=True):
+                known[key(lazy)] = real
+            for gone in last.get(i, ()):
+                known.pop(gone, None)
+    generator.next_global += graph.draws[0]
+    generator.next_local += graph.draws[1]
+    outputs = [gathered(known.get(key(value), value)) for value in graph.outputs]
+    updates = {
+        i: gathered(known.get(key(v.update), v.update)) for i, v in enumerate(graph.variables) if v.update is not None
+    }
+    return outputs, updates
+
+
+def _drawn(attrs: Mapping[str, object], generator: Generator) -> dict[str, object]:
+    """A traced draw, moved from the ordinal it was traced at to the present one."""
+    stream = attrs["stream"]
+    assert isinstance(stream, int)
+    base = generator.next_local if stream % 2 else generator.next_global
+    return {**attrs, "seed": generator.seed, "stream": stream + 2 * base}
+
+
+def _last_uses(graph: LogicalGraph) -> dict[int, list[int]]:
+    """node index -> the values (by id) nobody needs afterwards."""
+    final = {key(value) for value in graph.results()}
+    where: dict[int, int] = {}
+    for i, node in enumerate(graph.nodes):
+        for value in (*node.inputs, *node.outputs):
+            where[key(value)] = i
+    freed: dict[int, list[int]] = {}
+    for mark, i in where.items():
+        if mark not in final:
+            freed.setdefault(i, []).append(mark)
+    return freed

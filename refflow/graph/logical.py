@@ -1,0 +1,123 @@
+"""The logical graph: nodes in program order, with shape, dtype, placement and sbp on every edge.
+
+Implements GRAPH-NODE, GRAPH-STATE and GRAPH-PRINT of spec/text/graph.md.  The nodes are the tape's
+(`refflow.ir.Node`), so one vjp, one set of
+declarations and one choice of signature serve eager code and graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..boxing import format_sbp
+from ..ir import Meta, Node, Value
+
+if TYPE_CHECKING:
+    from ..tensor.tensor import Tensor
+
+
+def key(value: Value) -> int:
+    """What identifies a value in a graph: its shards, which detach() and requires_grad_() share with their result."""
+    return id(value.shards)
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """A tensor cell the graph reads (`value` stands for it) and perhaps writes (`update` becomes its next value)."""
+
+    name: str
+    cell: Tensor
+    value: Value
+    update: Value | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class LogicalGraph:
+    """What a call computes: `outputs` and variable updates, from `inputs`, variables and constants, by `nodes` in program order."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    variables: tuple[Variable, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Value, ...]
+    draws: tuple[int, int] = (0, 0)  # global and local draws of the generator per call
+    steps: int = 1  # micro-batches per call
+
+    def with_nodes(self, nodes: Iterable[Node]) -> LogicalGraph:
+        """The graph with other nodes."""
+        return replace(self, nodes=tuple(nodes))
+
+    def results(self) -> Iterator[Value]:
+        """Everything somebody outside sees: outputs and updates."""
+        yield from self.outputs
+        for variable in self.variables:
+            if variable.update is not None:
+                yield variable.update
+
+    def names(self) -> dict[int, str]:
+        """A short name for every value, by key: %0 … for results, the variable's or input's name."""
+        named = {key(value): f"input{i}" for i, value in enumerate(self.inputs)}
+        named.update({key(v.value): v.name for v in self.variables})
+        for i, node in enumerate(self.nodes):
+            for j, value in enumerate(node.outputs):
+                named[key(value)] = f"%{i}" if len(node.outputs) == 1 else f"%{i}.{j}"
+        return named
+
+    def __str__(self) -> str:
+        names = self.names()
+        lines = [f"graph {self.name}"]
+        lines += [f"  input {names[key(value)]}: {typed(value.meta)}" for value in self.inputs]
+        lines += [f"  variable {v.name}: {typed(v.value.meta)}" for v in self.variables]
+        for node in self.nodes:
+            operands = [names.get(key(value), "constant") for value in node.inputs]
+            attrs = [f"{name}={show(value)}" for name, value in node.attrs.items() if name not in ("placement", "sbp")]
+            results = ", ".join(names[key(value)] for value in node.outputs)
+            lines.append(f"  {results} = {node.primitive.name}({', '.join(operands + attrs)}): {typed(node.metas[0])}")
+        lines += [f"  return {', '.join(names.get(key(value), 'constant') for value in self.outputs)}"]
+        lines += [
+            f"  {v.name} <- {names.get(key(v.update), 'constant')}" for v in self.variables if v.update is not None
+        ]
+        return "\n".join(lines)
+
+    def to_dot(self) -> str:
+        """The graph in DOT: a box per node, an edge per use labelled with shape and sbp."""
+        names = self.names()
+        lines = [
+            f'digraph "{self.name}" {{',
+            "  node [shape=box, fontname=Helvetica]; edge [fontname=Helvetica, fontsize=10];",
+        ]
+        source: dict[int, str] = {}
+        for i, value in enumerate(self.inputs):
+            source[key(value)] = f"i{i}"
+            lines.append(f'  i{i} [label="input{i}", shape=ellipse];')
+        for i, variable in enumerate(self.variables):
+            source[key(variable.value)] = f"v{i}"
+            lines.append(f'  v{i} [label="{variable.name}", shape=cylinder];')
+        for i, node in enumerate(self.nodes):
+            lines.append(f'  n{i} [label="{node.primitive.name}\\n{names[id(node.outputs[0])]}"];')
+            for value in node.inputs:
+                if key(value) in source:
+                    lines.append(f'  {source[key(value)]} -> n{i} [label="{short(value.meta)}"];')
+            source.update({key(value): f"n{i}" for value in node.outputs})
+        for i, value in enumerate(self.outputs):
+            lines.append(f'  o{i} [label="output{i}", shape=ellipse]; {source.get(key(value), "constant")} -> o{i};')
+        return "\n".join([*lines, "}"])
+
+
+def short(meta: Meta) -> str:
+    """``8x16 S(0)``."""
+    sbp = "" if meta.sbp is None else f" {format_sbp(meta.sbp)}"
+    return f"{'x'.join(map(str, meta.shape)) or 'scalar'}{sbp}"
+
+
+def typed(meta: Meta) -> str:
+    """``float32 8x16 S(0) on ranks [0, 1]``."""
+    where = "" if meta.placement is None else f" on {meta.placement}"
+    return f"{meta.dtype.name} {short(meta)}{where}"
+
+
+def show(value: Any) -> str:
+    """An attribute as text."""
+    return getattr(value, "name", None) or str(value)

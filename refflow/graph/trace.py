@@ -1,0 +1,170 @@
+"""Tracing: the same user code, run on values without numbers, leaves a logical graph.
+
+Implements GRAPH-TRACE, GRAPH-LAZY and GRAPH-SAME-CHOICE of spec/text/graph.md.  The tracer is an interpreter behind `bind`; it lowers each
+primitive as the eager one does, so a graph has the signatures and boxings of eager code, and the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from ..errors import GraphError
+from ..ir import SPECIAL, Meta, Node, Primitive, Value, lower
+from ..ir.bind import record
+from ..layout import Sbp, broadcast
+from ..ops.border import to_global
+from ..random import Generator
+from ..state import Override, settings
+from ..tensor.tensor import Tensor
+from .logical import LogicalGraph, Variable, key
+from .time import TimedPlacement, TimeWorld, input_sbp, spread, timed, timed_meta
+
+
+class Unborn(Mapping[int, Any]):
+    """The shards of a lazy value: there are none yet, and asking for one says so (GRAPH-LAZY)."""
+
+    def _refuse(self) -> NoReturn:
+        raise GraphError(
+            "a lazy tensor has no numbers inside build(): numpy(), item(), bool(), printing and branching on values"
+            " belong outside the graph; return the tensor from build() and look at it there"
+        )
+
+    def __getitem__(self, rank: int) -> Any:
+        self._refuse()
+
+    def __iter__(self) -> Iterator[int]:
+        self._refuse()
+
+    def __len__(self) -> int:
+        self._refuse()
+
+
+def is_lazy(value: Value) -> bool:
+    """Whether `value` belongs to a graph under construction."""
+    return isinstance(value.shards, Unborn)
+
+
+class Tracer:
+    """An interpreter that computes nothing and writes down every primitive, boxing included.
+
+    With `steps` > 1 everything lives on meshes with an axis of micro-steps (TIME-AXIS): placements that build names, and constants it
+    captures, are put there.
+    """
+
+    def __init__(self, steps: int = 1) -> None:
+        self.nodes: list[Node] = []
+        self.steps = steps
+        self._constants: dict[int, Value] = {}
+
+    def bind(self, primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+        state = settings()
+        inputs = tuple(self._constant(value) for value in inputs)
+        attrs = self._in_time(inputs, attrs)
+        with Override(interpreters=(*state.interpreters, self)):
+            if primitive.name == "to_global":
+                metas: tuple[Meta, ...] = (inputs[0].meta.with_layout(attrs["placement"], attrs["sbp"]),)
+            elif primitive.name in SPECIAL:
+                raise GraphError(
+                    f"{primitive.name}: only global tensors live in a graph; cross the border outside build()"
+                )
+            else:
+                lowered = lower(
+                    primitive, tuple(v.meta for v in inputs), attrs, state.signatures, state.boxing == "explicit"
+                )
+                inputs = tuple(
+                    value if target is None else to_global(value, placement=target.placement, sbp=target.sbp)
+                    for value, target in zip(inputs, lowered.targets, strict=True)
+                )
+                metas = lowered.outputs
+        outputs = tuple(Value(meta, Unborn()) for meta in metas)
+        self.nodes.append(Node(primitive, inputs, dict(attrs), metas, outputs))
+        return record(primitive, inputs, attrs, outputs, state)
+
+    def _constant(self, value: Value) -> Value:
+        """A captured eager value, the same in every micro-step."""
+        if is_lazy(value) or value.meta.placement is None:
+            return value
+        if key(value) not in self._constants:
+            self._constants[key(value)] = spread(value, self.steps, broadcast)
+        return self._constants[key(value)]
+
+    def _in_time(self, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Attributes that name a placement, with the axis of micro-steps: what moves keeps its sbp there, what is made is B."""
+        placement = attrs.get("placement")
+        if placement is None or isinstance(placement, TimedPlacement):
+            return attrs
+        along = inputs[0].meta.sbp[-1] if inputs and inputs[0].meta.sbp else broadcast
+        longer = {name: (*attrs[name], along) for name in ("sbp", "grad_sbp") if attrs.get(name) is not None}
+        return {**attrs, "placement": timed(placement, self.steps), **longer}
+
+
+def trace(
+    title: str, build: Callable[..., Any], arguments: Sequence[Tensor], cells: Mapping[str, Tensor], steps: int = 1
+) -> tuple[LogicalGraph, Any]:
+    """Runs ``build(*arguments)`` lazily: the graph, and what build returned (lazy tensors in the caller's structure).
+
+    `cells` are the tensors with state (parameters, buffers, optimizer state), by name: what build writes to them becomes an update of the
+    graph, and the cells get their values back.  Errors: `GraphError`.
+    """
+    tracer = Tracer(steps)
+    lazy = [Tensor(_twin(a.value, steps, input_sbp(a.value.meta, steps))) for a in arguments]
+    before = {name: (cell.value, cell.grad) for name, cell in cells.items()}
+    generator = settings().generator
+    assert isinstance(generator, Generator)
+    draws = generator.state
+    generator.state = (draws[0], 0, 0)  # traced ordinals count from the start of the call
+    try:
+        twins = {}
+        for name, cell in cells.items():
+            twins[name] = cell._value = _twin(cell.value, steps, broadcast)
+            twins[name].owner, cell.grad = before[name][0].owner, None
+        world = TimeWorld(settings().world, steps)
+        with Override(interpreters=(*settings().interpreters, tracer), world=world):
+            result = build(*lazy)
+        variables = tuple(
+            Variable(name, cell, twins[name], cell.value if key(cell.value) != key(twins[name]) else None)
+            for name, cell in cells.items()
+        )
+        used = (generator.next_global, generator.next_local)
+    finally:
+        generator.state = draws
+        for name, cell in cells.items():
+            cell._value, cell.grad = before[name]
+    outputs = tuple(tensor.value for tensor in tensors_in(result))
+    graph = LogicalGraph(title, tuple(t.value for t in lazy), variables, tuple(tracer.nodes), outputs, used, steps)
+    return graph, result
+
+
+def _twin(value: Value, steps: int, along: Sbp) -> Value:
+    """A lazy value that stands for `value`."""
+    if value.meta.placement is None:
+        raise GraphError("a graph takes global tensors; to_global(placement, sbp) makes one of a local tensor")
+    twin = Value(timed_meta(value.meta, steps, along), Unborn())
+    twin.requires_grad = value.requires_grad
+    return twin
+
+
+def tensors_in(result: Any) -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dicts, in order; `GraphError` for anything else."""
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, (tuple, list)):
+        for item in result:
+            yield from tensors_in(item)
+    elif isinstance(result, dict):
+        for item in result.values():
+            yield from tensors_in(item)
+    elif result is not None:
+        raise GraphError(f"build() must return tensors (in tuples, lists or dicts), found {type(result).__name__}")
+
+
+def rebuilt(result: Any, tensors: Iterator[Tensor]) -> Any:
+    """`result` with its tensors replaced in order."""
+    if isinstance(result, Tensor):
+        return next(tensors)
+    if isinstance(result, (tuple, list)):
+        return type(result)(rebuilt(item, tensors) for item in result)
+    if isinstance(result, dict):
+        return {key: rebuilt(item, tensors) for key, item in result.items()}
+    return result

@@ -1,0 +1,179 @@
+"""The MPI world: one rank is one process; the script runs once in each.
+
+Implements WORLD-MPI, ERR-LEFT and WORLD-WIRE of spec/text/worlds.md.  At a collective every process sends every other
+one message: its letter (rendezvous.py), then the bytes meant for that process.  A process that ends sends a letter that
+says so in place of its next call.  So whatever the others do, each waits for exactly one message from each, reads what
+they say before it goes on, and never waits for one that will not come.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import pickle
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..errors import DivergenceError, WorldError
+from .base import Transfer
+from .rendezvous import History, Letter, compare, reason
+
+T = TypeVar("T")
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+_TAG = 7
+_ALIGN = 16  # pieces of a message start at multiples of this, so that arrays can be read where they lie
+_YIELDS = 2000  # polls that only offer the CPU to others, before sleeping between polls
+_NAPS = (50e-6, 1e-3)  # seconds slept between polls: at first, at most
+_GRACE = 15.0  # seconds a failing process waits for the others to notice, before it ends and MPI with it
+
+
+class MpiWorld:
+    """The processes `mpiexec` started, as ranks 0 .. size - 1; this process owns one."""
+
+    def __init__(self) -> None:
+        mpi = _import_mpi()
+        self._bytes, self._status, self._wait = mpi.BYTE, mpi.Status(), mpi.Request.Waitall
+        self._comm = mpi.COMM_WORLD.Dup()  # no message of ours meets one of the user's
+        self.size: int = self._comm.Get_size()
+        self.rank: int = self._comm.Get_rank()
+        self.owned = (self.rank,)
+        self._peers = tuple(rank for rank in range(self.size) if rank != self.rank)
+        self._mail: dict[int, deque[Bytes]] = {rank: deque() for rank in self._peers}
+        self._sending: list[tuple[Any, Bytes]] = []
+        self._number, self._history = 0, History()
+        self._gone: dict[int, Letter] = {}  # processes that said they left or failed
+        self._farewell: Letter | None = None  # what this process said when it did
+        if self._peers:
+            _at_end_of_process(self)
+
+    def describe(self) -> str:
+        return f"MPI world of {self.size} process{'es' if self.size > 1 else ''}, this is rank {self.rank}"
+
+    def saw(self, name: str, mark: int) -> None:
+        self._history.saw(name, mark)
+
+    def transfer(self, call: str, transfers: Sequence[Transfer], outgoing: Mapping[int, Any]) -> Mapping[int, Any]:
+        me = self.rank
+        kept = {i: outgoing[i] for i, t in enumerate(transfers) if t.source == me == t.target}
+        parcels: dict[int, list[Any]] = {}
+        expected: dict[int, list[tuple[int, Transfer]]] = {}
+        for i, t in enumerate(transfers):
+            if t.source == me != t.target:
+                parcels.setdefault(t.target, []).append(outgoing[i])
+            elif t.target == me != t.source:
+                expected.setdefault(t.source, []).append((i, t))
+        received = self._meet(call, lambda rank: parcels.get(rank, ()))
+        for source, pieces in expected.items():
+            kept.update(_read(received[source], pieces))
+        return kept
+
+    def agree(self, call: str, mine: Mapping[int, T]) -> Mapping[int, T]:
+        told = np.frombuffer(pickle.dumps(dict(mine), pickle.HIGHEST_PROTOCOL), np.uint8)
+        entries = dict(mine)
+        for content in self._meet(call, lambda rank: (told,)).values():
+            entries.update(pickle.loads(content.tobytes()))
+        return dict(sorted(entries.items()))
+
+    # --- the rendezvous ---------------------------------------------------------------------------------------------
+
+    def _meet(self, call: str, parcel: Callable[[int], Sequence[Any]]) -> dict[int, Bytes]:
+        """Sends `parcel(rank)`, arrays, to each other process; what each sent to this one (WORLD-RENDEZVOUS)."""
+        self._number += 1
+        letter = self._history.call(self._number, call)
+        if self._gone:
+            compare({**self._gone, self.rank: letter})
+        head = letter.pack()
+        before = self._sending
+        self._sending = [self._send(rank, _message(head, parcel(rank))) for rank in self._peers]
+        self._poll(lambda: all(self._mail.values()))
+        # Each has answered, so each has taken what it was sent before: nothing is waited for here.
+        self._wait([request for request, _ in before])
+        messages = {rank: box.popleft() for rank, box in self._mail.items()}
+        if any(message[: len(head)].tobytes() != head for message in messages.values()):
+            self._hear({rank: Letter.unpack(message.tobytes()) for rank, message in messages.items()}, letter)
+        start = _aligned(len(head))
+        return {rank: message[start:] for rank, message in messages.items()}
+
+    def _hear(self, said: dict[int, Letter], own: Letter) -> None:
+        """Others say something else: notes who is gone, raises `DivergenceError`."""
+        self._gone.update({rank: letter for rank, letter in said.items() if letter.kind != "call"})
+        compare({**said, self.rank: own})
+
+    def _send(self, rank: int, message: Bytes) -> tuple[Any, Bytes]:
+        return self._comm.Isend((message, self._bytes), dest=rank, tag=_TAG), message
+
+    def _poll(self, done: Callable[[], bool], deadline: float = math.inf) -> None:
+        """Takes messages as they come until `done`; gives the CPU away meanwhile, as there may be fewer CPUs than
+        processes.
+        """
+        idle, nap = 0, _NAPS[0]
+        while not done():
+            handle = self._comm.Improbe(tag=_TAG, status=self._status)
+            if handle is not None:
+                message: Bytes = np.empty(self._status.Get_count(self._bytes), np.uint8)
+                source = self._status.Get_source()
+                handle.Recv((message, self._bytes))
+                self._mail[source].append(message)
+                idle, nap = 0, _NAPS[0]
+            elif idle < _YIELDS:
+                idle += 1
+                _yield_cpu()
+            else:
+                time.sleep(nap)
+                nap = min(2 * nap, _NAPS[1])
+                if time.monotonic() > deadline:
+                    return
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def say_farewell(self, letter: Letter) -> None:
+        """Tells the others, once, that this process takes part no more."""
+        if self._farewell is not None:
+            return
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()  # when the last one has heard it, MPI may end every process
+        self._farewell = letter
+        message = _message(letter.pack(), ())
+        self._sending += [self._send(rank, message) for rank in self._peers]
+
+    def failed(self, error: BaseException) -> None:
+        """This process ends with an uncaught exception."""
+        self.say_farewell(Letter("failed", self._number + 1, reason(error)))
+
+    def leave(self) -> None:
+        """Says farewell and waits for everybody's; only where something went wrong, no longer than the grace time."""
+        self.say_farewell(Letter("left", self._number + 1, "its program ended"))
+        assert self._farewell is not None
+        deadline = math.inf if self._farewell.kind == "left" and not self._gone else time.monotonic() + _GRACE
+
+        def heard() -> bool:
+            nonlocal deadline
+            for rank, box in self._mail.items():
+                while box:
+                    letter = Letter.unpack(box.popleft().tobytes())
+                    if letter.kind != "call":
+                        self._gone[rank] = letter
+                    if letter.kind != "left":  # that one learns from our farewell that it diverged
+                        deadline = min(deadline, time.monotonic() + _GRACE)
+            return len(self._gone) == len(self._peers)
+
+        self._poll(heard, lambda: deadline)
+        self._wait([request for request, _ in self._sending if len(self._gone) == len(self._peers)])
+
+
+def _import_mpi() -> Any:
+    try:
+        from mpi4py import MPI
+    except ImportError as error:
+        raise WorldError(f"mpi_world: mpi4py cannot be imported ({error}); pip install 'refflow[mpi]'") from error
+    return MPI
