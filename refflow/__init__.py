@@ -6,7 +6,7 @@ import refflow as flow
 
 from __future__ import annotations
 
-from . import errors, layout, numerics
+from . import autograd, data, errors, layout, nn, numerics, optim
 from .boxing import comm_log
 from .checkpoint import load, save
 from .errors import RefflowError
@@ -32,14 +32,17 @@ from .numerics import (
     uint8,
 )
 from .numerics import bool_ as bool
+from .pictures import Picture, draw_boxing, draw_layout
 from .random import Generator, default_generator, manual_seed
 from .state import boxing, signatures
 from .tensor import methods as _methods
 from .tensor.backward import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .tensor.tensor import Tensor
-from .world import virtual_world
+from .world import backend, barrier, bind_device, get_rank, get_world_size, mpi_world, spmd, virtual_world
+from .world import default_world as _default_world
 
 check_subnormals()
+_default_world()  # under mpiexec every process joins here, so that one that ends early is noticed
 _methods.attach()
 
 __version__ = "0.1.0"

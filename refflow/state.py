@@ -16,7 +16,6 @@ from typing import Any, Literal, Self
 from .errors import AttributeValueError, BackendError
 from .kernels import Backend, ReferenceBackend
 from .world.base import World
-from .world.virtual import VirtualWorld
 
 
 @lru_cache(maxsize=1)
@@ -51,8 +50,9 @@ class Settings:
 
 def _initial() -> Settings:
     from .random import Generator
+    from .world.detect import default_world
 
-    return Settings(VirtualWorld(1), {"cpu": reference_backend()}, generator=Generator())
+    return Settings(default_world(), {"cpu": reference_backend()}, generator=Generator())
 
 
 _settings: ContextVar[Settings] = ContextVar("refflow_settings")

@@ -292,9 +292,12 @@ def _copy_name(source: Layout, target: Layout, elements: int) -> str:
         return "send"
     if elements == 0:
         return "slice"
-    shrinks = [isinstance(one, Split) for one in source.sbp] if source.placement.mesh == target.placement.mesh else []
-    to_split = [isinstance(one, Split) for one in target.sbp]
-    return "all_to_all" if shrinks and all(b for a, b in zip(shrinks, to_split, strict=True) if a) else "all_gather"
+    if source.placement.mesh != target.placement.mesh:
+        return "all_gather"
+    # What becomes of what lies in parts: of S, and of P, which was folded first, each rank a share of it.
+    pairs = zip(source.sbp, target.sbp, strict=True)
+    ends = [b for a, b in pairs if isinstance(a, Split) or (isinstance(a, Partial) and a != b)]
+    return "all_to_all" if ends and all(isinstance(one, Split) for one in ends) else "all_gather"
 
 
 def _cells(held: Holding) -> dict[Key, dict[Box, list[int]]]:

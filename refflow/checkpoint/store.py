@@ -101,17 +101,20 @@ def load(path: str | os.PathLike[str], *, placement: Placement | None = None, sb
 
 def _name_of(call: str, path: Any) -> str:
     try:
-        return os.fsdecode(path)
+        name = os.fsdecode(path)
     except TypeError:
         raise CheckpointError(f"{call}: the path must be a string or a path, found {path!r}") from None
+    if not name or "\0" in name:
+        raise CheckpointError(f"{call}: the path must name a file, found {path!r}")
+    return name
 
 
 def _read(name: str) -> Contents:
     try:
         with open(name, "rb") as file:
             return unpack(file.read())
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise CheckpointError(f"load: '{name}' cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except OSError as error:
+        raise CheckpointError(f"load: '{name}' cannot be read: {error.strerror or error}") from error
     except CheckpointError as error:
         raise CheckpointError(f"load: '{name}' is refused: {error}") from error
 

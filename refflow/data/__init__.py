@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from .dataset import Dataset, Subset, TensorDataset, permutation, random_split
 from .digits import Digits, load_digits
+from .loader import DataLoader
 
-__all__ = ["Dataset", "Digits", "Subset", "TensorDataset", "load_digits", "permutation", "random_split"]
+__all__ = ["DataLoader", "Dataset", "Digits", "Subset", "TensorDataset", "load_digits", "permutation", "random_split"]

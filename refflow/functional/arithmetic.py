@@ -220,8 +220,9 @@ def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tens
 
 
 def cast(x: Tensor, dtype: Dtype) -> Tensor:
-    """x in `dtype`, rounded once; P(sum) is reduced first unless both are floats (NUM-CAST)."""
-    return Tensor(cast_value(require_tensor("cast", x).value, np.dtype(dtype)))
+    """x in `dtype`, rounded once, x itself if it has it; P(sum) is reduced first unless both are floats (NUM-CAST)."""
+    wanted = np.dtype(dtype)
+    return x if require_tensor("cast", x).dtype == wanted else Tensor(cast_value(x.value, wanted))
 
 
 def to(x: Tensor, target: Any = None, *, dtype: Dtype | None = None) -> Tensor:

@@ -30,7 +30,7 @@ Dtype = np.dtype[Any]
 def _layout(
     name: str, shape: Sequence[int], placement: Placement | None, sbp: Any
 ) -> tuple[dict[str, Any], NdSbp | None]:
-    """The primitive's layout attributes, and the sbp asked for if it has P (then B is made first)."""
+    """The primitive's layout attributes, and the sbp asked for if it has P (then B is made first: PART-MADE)."""
     if (placement is None) != (sbp is None):
         raise SbpError(f"{name}: a global tensor needs both placement and sbp, a local one neither")
     if placement is None:

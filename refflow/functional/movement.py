@@ -139,7 +139,7 @@ def repeat(x: Tensor, *times: Any) -> Tensor:
     old = (1,) * (len(counts) - x.ndim) + x.shape
     spread = reshape(x, tuple(n for size in old for n in (1, size)))
     full = expand(spread, tuple(n for c, size in zip(counts, old, strict=True) for n in (c, size)))
-    return reshape(full, tuple(c * size for c, size in zip(counts, old, strict=True)))
+    return Tensor(reshape(full, tuple(c * size for c, size in zip(counts, old, strict=True))).value)
 
 
 # --- indexing by numbers and slices ---------------------------------------------------------------------------------

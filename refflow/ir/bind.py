@@ -49,6 +49,8 @@ class Eager:
         else:
             metas = tuple([value.meta for value in inputs])
             lowered = lower(primitive, metas, attrs, state.signatures, state.boxing == "explicit")
+            if lowered.outputs[0].placement is not None:
+                state.world.saw(primitive.name, lowered.mark)
             if any(lowered.targets):
                 inputs = tuple([v if t is None else _box(v, t) for v, t in zip(inputs, lowered.targets, strict=True)])
             outputs = _run(primitive, inputs, lowered, state)
@@ -99,14 +101,19 @@ def _run(primitive: Primitive, inputs: Sequence[Value], lowered: Lowered, state:
         kernel = state.backend(where.type).kernel(primitive.name)
         owned = world.owned
         calls = {rank: call for rank, call in lowered.calls.items() if rank in owned}
-    results = _call_kernels(primitive, kernel, inputs, calls, state)
+    results = _call_kernels(primitive, kernel, inputs, calls, state, where is not None)
     if len(lowered.outputs) == 1:
         return (Value(lowered.outputs[0], results),)
     return tuple(Value(meta, {rank: out[i] for rank, out in results.items()}) for i, meta in enumerate(lowered.outputs))
 
 
 def _call_kernels(
-    primitive: Primitive, kernel: Any, inputs: Sequence[Value], calls: Mapping[int, Mapping[str, Any]], state: Settings
+    primitive: Primitive,
+    kernel: Any,
+    inputs: Sequence[Value],
+    calls: Mapping[int, Mapping[str, Any]],
+    state: Settings,
+    is_global: bool,
 ) -> dict[int, Any]:
     """rank -> kernel(local arrays); equal calls on the very same arrays (replicas in one process) run once."""
     held = [value.shards for value in inputs]
@@ -126,14 +133,19 @@ def _call_kernels(
                 continue
         results[rank] = done[key]
     if primitive.checked:
-        _agree(primitive, refused, state)
+        _agree(primitive, refused, state, is_global)
     return results
 
 
-def _agree(primitive: Primitive, refused: Mapping[int, DataError], state: Settings) -> None:
-    """What the data of one rank makes wrong is the same error on every rank (ERR-AGREED)."""
+def _agree(primitive: Primitive, refused: Mapping[int, DataError], state: Settings, is_global: bool) -> None:
+    """What the data of one rank makes wrong is the same error on every rank (ERR-AGREED); a local tensor is its rank's
+    own business.
+    """
     told = {rank: (type(error).__name__, str(error)) for rank, error in refused.items()}
-    entries = state.world.agree(f"{primitive.name}: data check", {rank: told.get(rank) for rank in state.world.owned})
+    entries: Mapping[int, tuple[str, str] | None] = told
+    if is_global:
+        mine = {rank: told.get(rank) for rank in state.world.owned}
+        entries = state.world.agree(f"{primitive.name}: data check", mine)
     for rank, entry in entries.items():
         if entry is not None:
             name, message = entry

@@ -1,6 +1,7 @@
 """Lowering: a primitive on laid-out operands becomes boxings, one kernel call per rank, and the layout of the results.
 
-Implements SIG-LOWER of spec/text/signatures.md.  Pure functions of metadata, cached, the same on every rank.
+Implements SIG-LOWER of spec/text/signatures.md and PART-REDUCE of spec/text/partial.md.  Pure functions of
+metadata, cached, the same on every rank.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from .space import Space, bind_space, parse
 @dataclass(frozen=True)
 class Lowered:
     """What to do: operand layouts to reach (None: as it is), output metas, keyword arguments of each rank's kernel
-    call.
+    call.  `mark`, a checksum of all that was asked, tells processes whether they do the same (WORLD-HISTORY).
     """
 
     targets: tuple[Meta | None, ...]
@@ -31,6 +33,7 @@ class Lowered:
     calls: Mapping[int, Mapping[str, Any]]
     signature: Signature | None
     local: Mapping[str, Any]
+    mark: int = 0
 
 
 _cache: dict[Any, Lowered] = {}
@@ -58,6 +61,7 @@ def lower(
 def _lower(
     primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str, Any], policy: str, explicit: bool
 ) -> Lowered:
+    mark = crc32(f"{primitive.name} {metas} {attrs} {policy}".encode())
     attrs = dict(attrs)
     where = common_placement(primitive.name, metas)
     sbp: NdSbp | None = None
@@ -83,7 +87,7 @@ def _lower(
     outputs = tuple(
         Meta(shape, dtype, where, s) for shape, dtype, s in zip(shapes, rule.dtypes, signature.outputs, strict=True)
     )
-    return Lowered(targets, outputs, _calls(primitive, space, signature, where, attrs), signature, {})
+    return Lowered(targets, outputs, _calls(primitive, space, signature, where, attrs), signature, {}, mark)
 
 
 def _calls(

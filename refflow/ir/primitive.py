@@ -22,7 +22,7 @@ Fold = Literal["sum", "max", "min", "one"]  # "one": a sum in which at most one 
 @dataclass(frozen=True)
 class Carry:
     """What becomes of a P operand: fold kind in -> fold kind out; `exact` if the bits survive ("integer": for
-    integers only).
+    integers only) (SIG-CARRY).
     """
 
     name: str

@@ -43,7 +43,7 @@ class Backend(Protocol):
 
 
 class ReferenceBackend:
-    """The kernels that define every value, on NumPy arrays."""
+    """The kernels that define every value, on NumPy arrays (KER-BITS)."""
 
     name = "reference"
 

@@ -2,7 +2,8 @@
 
 Implements LAY-SBP of spec/text/layout.md.  ``split(i)`` S(i): consecutive parts of dimension i; ``broadcast`` B:
 everybody holds all of
-it, bit for bit; ``partial_sum``/``partial_max``/``partial_min`` P: everybody holds an addend of the canonical fold.
+it, bit for bit; ``partial_sum``/``partial_max``/``partial_min`` P: everybody holds an addend of the canonical fold
+(PART-VALUE).
 """
 
 from __future__ import annotations

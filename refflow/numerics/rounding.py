@@ -49,7 +49,8 @@ def add_rounded(p: Array, c: Array, s: Array, s_bits: Array, low: Array, narrow:
     narrow[...] = s
     back[...] = narrow
     np.bitwise_and(s_bits, _LOW28, out=low)
-    if np.count_nonzero(low) != low.size:
+    zero = low.size - np.count_nonzero(low)
+    if zero and zero != np.count_nonzero(back == s):  # a binary32 number has a zero there too, and needs no repair
         _repair(p, c, s, low, narrow, back)
 
 

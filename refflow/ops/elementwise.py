@@ -259,7 +259,9 @@ def _cast_rule(x: Meta, *, dtype: np.dtype[Any]) -> Rule:
     """P(max) and P(min) survive what keeps order: float to float, and widening integers; P(sum) only algebra."""
     kinds = x.dtype.kind == dtype.kind or (x.dtype.kind in "fV" and dtype.kind in "fV")
     ordered = kinds and (dtype.kind not in "iu" or dtype.itemsize >= x.dtype.itemsize)
-    carries: Any = ((EACH, LINEAR_FLOAT),) if kinds and dtype.kind not in "b" else ()
+    narrower = x.dtype.kind in "iu" and dtype.itemsize <= x.dtype.itemsize  # wrapping keeps sums
+    linear = LINEAR if narrower else LINEAR_FLOAT
+    carries: Any = ((EACH, linear),) if kinds and dtype.kind not in "b" else ()
     return Rule("... -> ...", (dtype,), carries=(*carries, *(((EACH, MONOTONE),) if ordered else ())))
 
 

@@ -311,6 +311,7 @@ slice_update: Primitive = primitive(
     vjp=_slice_update_vjp,
     doc="a copy of x with a slice replaced",
     samples=(Sample(((4, 3), (2, 3)), _CUT),),
+    whole_because="a cut dimension's parts are not the balanced split of the slice",
 )
 
 

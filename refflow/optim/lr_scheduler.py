@@ -32,7 +32,9 @@ class LRScheduler(ABC):
         if not isinstance(optimizer, Optimizer):
             raise AttributeValueError(f"{type(self).__name__}: needs an optimizer, found {type(optimizer).__name__}")
         self.optimizer = optimizer
-        self.base_lrs = [float(group.setdefault("initial_lr", group["lr"])) for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])
+        self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self.step()
 

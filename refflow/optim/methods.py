@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..functional.arithmetic import maximum, sqrt
+from ..functional.arithmetic import add, div, maximum, mul, neg, sqrt, sub
 from ..functional.creation import full_like
 from ..tensor.tensor import Tensor
-from .optimizer import Group, Number, Optimizer, State, accumulate, number, power, require
+from .optimizer import Group, Number, Optimizer, State, keep, number, power, require
 
 Betas = tuple[float, float]
 
@@ -53,10 +53,10 @@ class SGD(Optimizer):
             m, mu = g, group["momentum"]
             if "momentum_buffer" in state:
                 kept = float(number(1.0, p) - number(group["dampening"], p))
-                m = state["momentum_buffer"] * mu + (g if kept == 1.0 else g * kept)
-            m = accumulate(state, "momentum_buffer", m)
-            g = g + m * mu if group["nesterov"] else m
-        return p - g * group["lr"]
+                m = add(mul(state["momentum_buffer"], mu), g if kept == 1.0 else mul(g, kept))
+            m = keep(state, "momentum_buffer", m, p)
+            g = add(g, mul(m, mu)) if group["nesterov"] else m
+        return sub(p, mul(g, group["lr"]))
 
 
 class Adam(Optimizer):
@@ -91,16 +91,16 @@ class Adam(Optimizer):
         return p, _decayed(p, g, group)
 
     def update(self, p: Tensor, g: Tensor, state: State, group: Group) -> Tensor:
-        p, g = self.decay(p, g, group)
+        decayed, g = self.decay(p, g, group)
         one, lr = number(1.0, p), number(group["lr"], p)
         b1, b2 = (number(beta, p) for beta in group["betas"])
         state["step"] = state.get("step", 0) + 1
         first, second = one - power(state, "beta1_power", b1), one - power(state, "beta2_power", b2)
-        m, v = _average(state, "exp_avg", g, b1), _average(state, "exp_avg_sq", g * g, b2)
+        m, v = _average(state, "exp_avg", g, b1, p), _average(state, "exp_avg_sq", mul(g, g), b2, p)
         if group["amsgrad"]:
-            v = accumulate(state, "max_exp_avg_sq", maximum(state["max_exp_avg_sq"], v) if state["step"] > 1 else v)
-        spread = sqrt(v) / float(np.sqrt(second)) + group["eps"]
-        return p - m / spread * float(lr / first)
+            v = keep(state, "max_exp_avg_sq", maximum(state["max_exp_avg_sq"], v) if state["step"] > 1 else v, p)
+        spread = add(div(sqrt(v), float(np.sqrt(second))), group["eps"])
+        return sub(decayed, mul(div(m, spread), float(lr / first)))
 
 
 class AdamW(Adam):
@@ -120,11 +120,11 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
 
     def decay(self, p: Tensor, g: Tensor, group: Group) -> tuple[Tensor, Tensor]:
-        g = -g if group["maximize"] else g
+        g = neg(g) if group["maximize"] else g
         if not group["weight_decay"]:
             return p, g
         kept = number(1.0, p) - number(group["lr"], p) * number(group["weight_decay"], p)
-        return p * float(kept), g
+        return mul(p, float(kept)), g
 
 
 class Adagrad(Optimizer):
@@ -155,9 +155,9 @@ class Adagrad(Optimizer):
         state["step"] = state.get("step", 0) + 1
         if "sum" not in state:
             state["sum"] = full_like(p, group["initial_accumulator_value"])
-        s = accumulate(state, "sum", state["sum"] + g * g)
+        s = keep(state, "sum", add(state["sum"], mul(g, g)), p)
         rate = number(group["lr"], p) / (number(1.0, p) + number(state["step"] - 1, p) * number(group["lr_decay"], p))
-        return p - g / (sqrt(s) + group["eps"]) * float(rate)
+        return sub(p, mul(div(g, add(sqrt(s), group["eps"])), float(rate)))
 
 
 class RMSprop(Optimizer):
@@ -190,27 +190,27 @@ class RMSprop(Optimizer):
     def update(self, p: Tensor, g: Tensor, state: State, group: Group) -> Tensor:
         g = _decayed(p, g, group)
         alpha = number(group["alpha"], p)
-        v = _average(state, "square_avg", g * g, alpha)
+        v = _average(state, "square_avg", mul(g, g), alpha, p)
         if group["centered"]:
-            u = _average(state, "grad_avg", g, alpha)
-            v = v - u * u
-        d = g / (sqrt(v) + group["eps"])
+            u = _average(state, "grad_avg", g, alpha, p)
+            v = sub(v, mul(u, u))
+        d = div(g, add(sqrt(v), group["eps"]))
         if group["momentum"]:
             b = state["momentum_buffer"] if "momentum_buffer" in state else full_like(p, 0.0)
-            d = accumulate(state, "momentum_buffer", b * group["momentum"] + d)
-        return p - d * group["lr"]
+            d = keep(state, "momentum_buffer", add(mul(b, group["momentum"]), d), p)
+        return sub(p, mul(d, group["lr"]))
 
 
 def _decayed(p: Tensor, g: Tensor, group: Group) -> Tensor:
     """The gradient to descend along: negated to maximize, then plus wd p."""
-    g = -g if group["maximize"] else g
-    return g + p * group["weight_decay"] if group["weight_decay"] else g
+    g = neg(g) if group["maximize"] else g
+    return add(g, mul(p, group["weight_decay"])) if group["weight_decay"] else g
 
 
-def _average(state: State, name: str, term: Tensor, beta: Number) -> Tensor:
+def _average(state: State, name: str, term: Tensor, beta: Number, p: Tensor) -> Tensor:
     """s = beta s + (1 - beta) term, s beginning as +0, in float32 (float64) with 1 - beta rounded."""
-    kept = state[name] if name in state else full_like(term, 0.0)
-    return accumulate(state, name, kept * float(beta) + term * float(type(beta)(1.0) - beta))
+    before = state[name] if name in state else full_like(p, 0.0)
+    return keep(state, name, add(mul(before, float(beta)), mul(term, float(type(beta)(1.0) - beta))), p)
 
 
 def _check_not_negative(group: Group, *names: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import AttributeValueError, SbpError, ShapeError
 from ..functional.arithmetic import cast
 from ..functional.creation import zeros_like
-from ..layout import broadcast
+from ..layout import Placement, broadcast
 from ..numerics import float32, is_float, is_half
 from ..ops.border import is_partial
 from ..tensor.backward import enable_grad, no_grad
@@ -132,14 +132,12 @@ def number(value: float, p: Tensor) -> Number:
     return np.float64(value) if p.dtype == np.float64 else np.float32(value)
 
 
-def accumulate(state: State, name: str, value: Tensor) -> Tensor:
-    """Keeps `value` as state `name`, in the layout of what was kept before (or its own), and returns it."""
-    kept = state.get(name)
-    if kept is None:
-        kept = state[name] = Tensor(value.value)
-    else:
-        kept.write(value.value)
-    return Tensor(kept.value)
+def keep(state: State, name: str, value: Tensor, p: Tensor) -> Tensor:
+    """Keeps `value` as state `name`, in the layout of the parameter `p`, and returns it (OPT-LAYOUT)."""
+    if p.is_global:
+        value = value.to_global(p.placement, p.sbp)  # nothing to do but where a mesh axis of one rank hides a split
+    state[name] = value
+    return value
 
 
 def power(state: State, name: str, base: Number) -> Number:
@@ -177,8 +175,9 @@ def _like(x: Tensor, p: Tensor, what: str) -> Tensor:
     """`x` in the placement and sbp of `p` (its dtype is its own: the state of halves is float32)."""
     if x.shape != p.shape:
         raise ShapeError(f"load_state_dict: state {what} has shape {x.shape}, its parameter {p.shape}")
-    if not p.is_global:
-        return x.to_local() if x.is_global else x
-    if not x.is_global:
+    x = x.detach()
+    if p.is_local:
+        return x.to_global(Placement.all(x.placement.type), broadcast).to_local() if x.is_global else x
+    if x.is_local:
         x = x.to_global(p.placement, (broadcast,) * p.placement.ndim)
-    return x.detach().to_global(p.placement, p.sbp)
+    return x.to_global(p.placement, p.sbp)

@@ -90,7 +90,7 @@ class Tensor:
             self._base.write(self._lens.put(self._base.value, value))
             self._value, self._seen = value, self._base.version
             return self
-        if old.requires_grad and old.node is None and not value.requires_grad:
+        if old.requires_grad and old.node is None and value.node is None:
             value = Value(value.meta, value.shards, ragged=value.ragged)  # never the value of another cell
             self._own(value)
             value.hooks = old.hooks
@@ -419,7 +419,7 @@ def same_everywhere(value: Value) -> bool:
 
 
 def logical_array(value: Value) -> Array:
-    """The logical value on the host, everywhere (TENSOR-LOGICAL)."""
+    """The logical value on the host, everywhere (TENSOR-LOGICAL); P is folded first (PART-READ)."""
     meta, state = value.meta, settings()
     if meta.placement is None:
         if not same_everywhere(value):

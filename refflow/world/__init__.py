@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..errors import WorldError
 from .base import Transfer, World
+from .detect import default_world
+from .devices import backend, bind_device
+from .spmd import spmd
 from .virtual import VirtualWorld
 
 if TYPE_CHECKING:
@@ -19,10 +23,63 @@ def current_world() -> World:
 
 
 def virtual_world(size: int) -> Override:
-    """Makes a world of `size` ranks in this process; a function (from now on) and a context manager (for a block)."""
+    """Makes a world of `size` ranks in this process; a function (from now on) and a context manager (for a block).
+
+    Where each process or thread owns one rank, the world stays as it is, so that a script runs unchanged under MPI.
+    Errors: `WorldError` for a bad size, or one that is not that of the MPI or lockstep world.  Source: WORLD-VIRTUAL.
+    """
     from ..state import Override
 
-    return Override(world=VirtualWorld(size))
+    wanted, present = VirtualWorld(size), current_world()
+    if len(present.owned) == present.size:
+        return Override(world=wanted)
+    if size != present.size:
+        raise WorldError(f"virtual_world({size}): the world is fixed, it has {present.size} ranks ({present.describe()})")
+    return Override(world=present)
 
 
-__all__ = ["Transfer", "VirtualWorld", "World", "current_world", "virtual_world"]
+def mpi_world(size: int | None = None) -> Override:
+    """Makes every MPI process a rank; a function and a context manager.  Under `mpiexec` it is the default.
+
+    Errors: `WorldError` without mpi4py, or for a `size` other than the number of processes.  Source: WORLD-MPI.
+    """
+    from ..state import Override
+    from .mpi import process_world
+
+    world = process_world()
+    if size not in (None, world.size):
+        raise WorldError(
+            f"mpi_world({size!r}): the ranks are the MPI processes, of which there are {world.size};"
+            f" mpiexec -n {size} python -m mpi4py script.py would start {size}"
+        )
+    return Override(world=world)
+
+
+def get_world_size() -> int:
+    """The number of ranks."""
+    return current_world().size
+
+
+def get_rank() -> int:
+    """The rank this process (MPI) or thread (`spmd`) computes for.
+
+    Errors: `WorldError` in a virtual world of several ranks, where the script runs once for all.  Source: WORLD-RANK.
+    """
+    world = current_world()
+    if len(world.owned) > 1:
+        raise WorldError(
+            f"get_rank: this is a {world.describe()}: the script runs once for all {world.size} ranks, so it has no rank"
+            f" of its own; flow.per_rank(f) gives each rank its data, flow.spmd({world.size}, f) and mpiexec run code"
+            " once per rank"
+        )
+    return world.owned[0]
+
+
+def barrier() -> None:
+    """Returns once every rank has called it (a collective).  Errors: `DivergenceError`.  Source: WORLD-RENDEZVOUS."""
+    world = current_world()
+    world.agree("barrier", dict.fromkeys(world.owned))
+
+
+__all__ = ["Transfer", "VirtualWorld", "World", "backend", "barrier", "bind_device", "current_world", "default_world", "get_rank",
+           "get_world_size", "mpi_world", "spmd", "virtual_world"]  # fmt: skip

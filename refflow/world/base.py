@@ -1,6 +1,6 @@
 """The protocol of a world: who is here, and how bytes travel.  A world moves bytes and folds nothing.
 
-Implements WORLD-OWNED and WORLD-CALL of spec/text/worlds.md.
+Implements WORLD-OWNED, WORLD-CALL and WORLD-HISTORY of spec/text/worlds.md.
 """
 
 from __future__ import annotations
@@ -38,6 +38,12 @@ class World(Protocol):
 
     def agree(self, call: str, mine: Mapping[int, T]) -> Mapping[int, T]:
         """Everybody's entries (rank -> small picklable object), in rank order.  A collective like `transfer`."""
+        ...
+
+    def saw(self, name: str, mark: int) -> None:
+        """An operation on global tensors that every process must carry out; `mark` is a checksum of its operands and
+        attributes (WORLD-HISTORY).
+        """
         ...
 
     def describe(self) -> str:

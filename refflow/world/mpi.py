@@ -14,6 +14,7 @@ import os
 import pickle
 import sys
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -24,7 +25,7 @@ import numpy as np
 
 from ..errors import DivergenceError, WorldError
 from .base import Transfer
-from .rendezvous import History, Letter, compare, reason
+from .rendezvous import History, Letter, compare_ends, reason
 
 T = TypeVar("T")
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -45,13 +46,14 @@ class MpiWorld:
         self._comm = mpi.COMM_WORLD.Dup()  # no message of ours meets one of the user's
         self.size: int = self._comm.Get_size()
         self.rank: int = self._comm.Get_rank()
-        self.owned = (self.rank,)
+        self.owned: tuple[int, ...] = (self.rank,)
         self._peers = tuple(rank for rank in range(self.size) if rank != self.rank)
         self._mail: dict[int, deque[Bytes]] = {rank: deque() for rank in self._peers}
         self._sending: list[tuple[Any, Bytes]] = []
         self._number, self._history = 0, History()
         self._gone: dict[int, Letter] = {}  # processes that said they left or failed
         self._farewell: Letter | None = None  # what this process said when it did
+        self._pid = os.getpid()
         if self._peers:
             _at_end_of_process(self)
 
@@ -88,9 +90,9 @@ class MpiWorld:
     def _meet(self, call: str, parcel: Callable[[int], Sequence[Any]]) -> dict[int, Bytes]:
         """Sends `parcel(rank)`, arrays, to each other process; what each sent to this one (WORLD-RENDEZVOUS)."""
         self._number += 1
-        letter = self._history.call(self._number, call)
+        letter = self._history.letter("call", self._number, call)
         if self._gone:
-            compare({**self._gone, self.rank: letter})
+            self._history.compare({**self._gone, self.rank: letter})
         head = letter.pack()
         before = self._sending
         self._sending = [self._send(rank, _message(head, parcel(rank))) for rank in self._peers]
@@ -106,12 +108,12 @@ class MpiWorld:
     def _hear(self, said: dict[int, Letter], own: Letter) -> None:
         """Others say something else: notes who is gone, raises `DivergenceError`."""
         self._gone.update({rank: letter for rank, letter in said.items() if letter.kind != "call"})
-        compare({**said, self.rank: own})
+        self._history.compare({**said, self.rank: own})
 
     def _send(self, rank: int, message: Bytes) -> tuple[Any, Bytes]:
         return self._comm.Isend((message, self._bytes), dest=rank, tag=_TAG), message
 
-    def _poll(self, done: Callable[[], bool], deadline: float = math.inf) -> None:
+    def _poll(self, done: Callable[[], bool]) -> None:
         """Takes messages as they come until `done`; gives the CPU away meanwhile, as there may be fewer CPUs than
         processes.
         """
@@ -130,45 +132,54 @@ class MpiWorld:
             else:
                 time.sleep(nap)
                 nap = min(2 * nap, _NAPS[1])
-                if time.monotonic() > deadline:
-                    return
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def say_farewell(self, letter: Letter) -> None:
         """Tells the others, once, that this process takes part no more."""
-        if self._farewell is not None:
-            return
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()  # when the last one has heard it, MPI may end every process
-        self._farewell = letter
-        message = _message(letter.pack(), ())
-        self._sending += [self._send(rank, message) for rank in self._peers]
+        if self._farewell is None:
+            _flush()  # once all have heard it, MPI may end every process
+            self._farewell = letter
+            message = _message(letter.pack(), ())
+            self._sending += [self._send(rank, message) for rank in self._peers]
 
     def failed(self, error: BaseException) -> None:
         """This process ends with an uncaught exception."""
-        self.say_farewell(Letter("failed", self._number + 1, reason(error)))
+        self.say_farewell(self._history.letter("failed", self._number + 1, reason(error)))
 
     def leave(self) -> None:
-        """Says farewell and waits for everybody's; only where something went wrong, no longer than the grace time."""
-        self.say_farewell(Letter("left", self._number + 1, "its program ended"))
+        """Says farewell and waits for everybody's; where something is wrong, for the grace time at most."""
+        if os.getpid() != self._pid:
+            return  # a fork
+        self.say_farewell(self._history.letter("left", self._number + 1, "its program ended"))
         assert self._farewell is not None
-        deadline = math.inf if self._farewell.kind == "left" and not self._gone else time.monotonic() + _GRACE
+        wrong = self._farewell.kind != "left"
+        deadline = time.monotonic() + _GRACE if wrong else math.inf
 
         def heard() -> bool:
-            nonlocal deadline
+            nonlocal wrong, deadline
             for rank, box in self._mail.items():
                 while box:
                     letter = Letter.unpack(box.popleft().tobytes())
                     if letter.kind != "call":
                         self._gone[rank] = letter
-                    if letter.kind != "left":  # that one learns from our farewell that it diverged
-                        deadline = min(deadline, time.monotonic() + _GRACE)
-            return len(self._gone) == len(self._peers)
+                    if letter.kind != "left" and not wrong:  # a call: our farewell tells it that it diverged
+                        wrong, deadline = True, time.monotonic() + _GRACE
+            return len(self._gone) == len(self._peers) or time.monotonic() > deadline
 
-        self._poll(heard, lambda: deadline)
-        self._wait([request for request, _ in self._sending if len(self._gone) == len(self._peers)])
+        self._poll(heard)
+        if not wrong:
+            self._compare_ends({**self._gone, self.rank: self._farewell})
+
+    def _compare_ends(self, letters: Mapping[int, Letter]) -> None:
+        """Nobody is left to raise an error in: says so, and lets the process end as one that failed."""
+        try:
+            compare_ends(letters)
+        except DivergenceError as error:
+            from mpi4py.run import set_abort_status
+
+            print(f"refflow: {error}", file=sys.stderr, flush=True)
+            set_abort_status(1)
 
 
 def _import_mpi() -> Any:
@@ -177,3 +188,59 @@ def _import_mpi() -> Any:
     except ImportError as error:
         raise WorldError(f"mpi_world: mpi4py cannot be imported ({error}); pip install 'refflow[mpi]'") from error
     return MPI
+
+
+@lru_cache(maxsize=1)
+def process_world() -> MpiWorld:
+    """The MPI world this process is part of; there is one."""
+    return MpiWorld()
+
+
+def _at_end_of_process(world: MpiWorld) -> None:
+    """However this process ends, the others are told."""
+    hook = sys.excepthook
+
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if hook is sys.__excepthook__ and sys.stderr is not None:
+            # In one piece, so that the processes' tracebacks do not mix.
+            sys.stderr.write("".join(traceback.format_exception(kind, error, trace)))
+        else:
+            hook(kind, error, trace)
+        world.failed(error)
+
+    sys.excepthook = tell
+    atexit.register(world.leave)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
+_yield_cpu: Callable[[], None] = getattr(os, "sched_yield", lambda: time.sleep(0))
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGN) * _ALIGN
+
+
+def _message(head: bytes, arrays: Sequence[Any]) -> Bytes:
+    """The letter `head`, then the bytes of each array (WORLD-WIRE)."""
+    pieces = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in (np.frombuffer(head, np.uint8), *arrays)]
+    message: Bytes = np.empty(sum(_aligned(piece.size) for piece in pieces), np.uint8)
+    offset = 0
+    for piece in pieces:
+        message[offset : offset + piece.size] = piece
+        offset += _aligned(piece.size)
+    return message
+
+
+def _read(content: Bytes, pieces: Sequence[tuple[int, Transfer]]) -> dict[int, Any]:
+    """The arrays in what one process sent, by index of their transfer."""
+    arrays, offset = {}, 0
+    for index, t in pieces:
+        size = math.prod(t.shape) * t.dtype.itemsize
+        arrays[index] = content[offset : offset + size].view(t.dtype).reshape(t.shape)
+        offset += _aligned(size)
+    return arrays

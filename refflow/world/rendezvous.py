@@ -70,36 +70,53 @@ class History:
         self.checksum = crc32(mark.to_bytes(4, "little"), self.checksum)
         self._names.append(name)
 
-    def call(self, number: int, text: str) -> Letter:
-        """The letter for collective `number`."""
-        return Letter("call", number, text, self.checksum, " ".join(self._names))
+    def letter(self, kind: Kind, number: int, text: str) -> Letter:
+        """What to say at collective `number`, or instead of it."""
+        return Letter(kind, number, text, self.checksum, " ".join(self._names))
 
 
-def compare(letters: Mapping[int, Letter]) -> None:
-    """Raises `DivergenceError` unless every rank (rank -> letter) makes the same call after the same operations
-    (WORLD-RENDEZVOUS).
+    def compare(self, letters: Mapping[int, Letter]) -> None:
+        """Raises `DivergenceError` unless every rank (rank -> letter) makes the same call after the same operations.
 
-    The message is the same on every rank: it names the ranks and each one's call (ERR-DIVERGENCE, ERR-LEFT).
-    """
+        The error is the same on every rank, so a program that catches it may go on: histories begin anew.
+        """
+        try:
+            _compare(letters)
+        except DivergenceError:
+            self.checksum = 0
+            self._names.clear()
+            raise
+
+
+def _compare(letters: Mapping[int, Letter]) -> None:
+    """WORLD-RENDEZVOUS; the message names the ranks and each one's call (ERR-DIVERGENCE, ERR-LEFT)."""
     first = letters[min(letters)]
-    if all(letter == first for letter in letters.values()) and first.kind == "call":
+    if first.kind == "call" and all(letter == first for letter in letters.values()):
         return
     calls = {letter.text for letter in letters.values() if letter.kind == "call"}
     if any(letter.kind != "call" for letter in letters.values()):
-        what = "a rank is gone and cannot take part"
-    elif len(calls) > 1:
-        what = "the ranks reached different calls"
-    else:
-        what = "the ranks reached the same call by different operations"
+        raise DivergenceError(_explain("a rank is gone and cannot take part", letters, False))
+    if len(calls) > 1:
+        raise DivergenceError(_explain("the ranks reached different calls", letters, False))
+    raise DivergenceError(_explain("the ranks reached the same call by different operations", letters, True))
+
+
+def compare_ends(letters: Mapping[int, Letter]) -> None:
+    """`DivergenceError` if ranks have all left, but after different operations (WORLD-HISTORY)."""
+    if len({letter.history for letter in letters.values()}) > 1:
+        raise DivergenceError(_explain("the ranks ended after different operations", letters, True))
+
+
+def _explain(what: str, letters: Mapping[int, Letter], recent: bool) -> str:
     groups: dict[str, list[int]] = {}
     for rank in sorted(letters):
         letter = letters[rank]
-        after = f" after {letter.recent}" if len(calls) == 1 and letter.kind == "call" and letter.recent else ""
+        after = f" after … {letter.recent or 'nothing'}" if recent else ""
         groups.setdefault(f"{letter}{after}", []).append(rank)
     number = max(letter.number for letter in letters.values())
     lines = [f"  {_ranks(ranks)}: {words}" for words, ranks in groups.items()]
     rule = "every rank must carry out the same operations on global tensors in the same order, and none may leave early"
-    raise DivergenceError("\n".join([f"{what} (collective {number}):", *lines, rule]))
+    return "\n".join([f"{what} (collective {number}):", *lines, rule])
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from ..errors import DivergenceError, WorldError
 from .base import Transfer
-from .rendezvous import History, Letter, compare, reason
+from .rendezvous import History, Kind, Letter, compare_ends, reason
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Meeting:
         self.size = size
         self.interrupted = False
         self._arrived: dict[int, tuple[Letter, Any]] = {}
-        self._gone: dict[int, Letter] = {}
+        self.gone: dict[int, Letter] = {}
         self._lost: dict[int, Letter] = {}  # the gone ones that all others have been told about
         self._said: dict[int, Letter] = {}
         self._brought: dict[int, Any] = {}
@@ -43,35 +43,32 @@ class Meeting:
         """Blocks until it is the turn of `rank`."""
         self._turns[rank].acquire()
 
-    def meet(self, rank: int, letter: Letter, content: Any) -> dict[int, Any]:
-        """rank -> content of every rank, once all have arrived; `DivergenceError` on all if they say different
-        things.
-        """
+    def meet(self, rank: int, letter: Letter, content: Any) -> tuple[dict[int, Letter], dict[int, Any]]:
+        """What every rank says and brings, once all have arrived; at once if some are known to be gone."""
         if self.interrupted:
             raise DivergenceError("the caller of spmd was interrupted")
         if self._lost:
-            compare({**self._lost, rank: letter})
+            return {**self._lost, rank: letter}, {}
         self._arrived[rank] = (letter, content)
         self._hand_over()
         self.await_turn(rank)
-        compare(self._said)
-        return self._brought
+        return self._said, self._brought
 
     def leave(self, rank: int, letter: Letter) -> None:
         """`rank` has ended: the others are told when they next meet."""
-        self._gone[rank] = letter
+        self.gone[rank] = letter
         self._hand_over()
 
     def _hand_over(self) -> None:
         """The turn of the first rank that has not arrived; when all have, the meeting is decided and a new one
         begins.
         """
-        present = [rank for rank in range(self.size) if rank not in self._gone]
+        present = [rank for rank in range(self.size) if rank not in self.gone]
         missing = [rank for rank in present if rank not in self._arrived]
         if not missing and present:
-            self._said = {**{rank: said for rank, (said, _) in self._arrived.items()}, **self._gone}
+            self._said = {**{rank: said for rank, (said, _) in self._arrived.items()}, **self.gone}
             self._brought = {rank: content for rank, (_, content) in sorted(self._arrived.items())}
-            self._lost = dict(self._gone)
+            self._lost = dict(self.gone)
             self._arrived = {}
             missing = present
         if missing:
@@ -102,12 +99,15 @@ class LockstepWorld:
 
     def _meet(self, call: str, content: Any) -> dict[int, Any]:
         self._number += 1
-        return self._meeting.meet(self._rank, self._history.call(self._number, call), content)
+        said, brought = self._meeting.meet(self._rank, self._history.letter("call", self._number, call), content)
+        self._history.compare(said)
+        return brought
 
     def end(self, error: BaseException | None) -> None:
         """This rank's function has returned, or raised `error`."""
-        kind, why = ("left", "its function returned") if error is None else ("failed", reason(error))
-        self._meeting.leave(self._rank, Letter(kind, self._number + 1, why))  # type: ignore[arg-type]
+        kind: Kind = "left" if error is None else "failed"
+        why = "its function returned" if error is None else reason(error)
+        self._meeting.leave(self._rank, self._history.letter(kind, self._number + 1, why))
 
 
 def spmd(size: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> list[T]:
@@ -149,6 +149,7 @@ def spmd(size: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> li
         raise
     if errors:
         raise _cause(errors, size)
+    compare_ends(meeting.gone)
     return [results[rank] for rank in range(size)]
 
 

@@ -29,5 +29,8 @@ class VirtualWorld:
     def agree(self, call: str, mine: Mapping[int, T]) -> Mapping[int, T]:
         return mine
 
+    def saw(self, name: str, mark: int) -> None:
+        """Nothing can diverge in one process."""
+
     def describe(self) -> str:
         return f"virtual world of {self.size} rank{'s' if self.size > 1 else ''} in one process"

@@ -45,7 +45,7 @@ def numbers(*shape: int, dtype: Any = np.float32) -> Array:
 
 def laid(array: Any, placement: Placement, *sbp: Any, grad: bool = False) -> flow.Tensor:
     """A global tensor with this logical value."""
-    return flow.tensor(np.asarray(array), placement=placement, sbp=sbp, requires_grad=grad)
+    return flow.tensor(array, placement=placement, sbp=sbp, requires_grad=grad)
 
 
 def dense_partial(array: Any, placement: Placement, *sbp: Any, seed: int = 0) -> flow.Tensor:

@@ -1,6 +1,6 @@
 """Creation kernels: arrays from attributes alone, each element from its *logical* index.
 
-Implements the creation chapter of spec/text/kernels.md and RNG-COUNTER: the letters d0, d1, ... in `at` place the shard
+Implements the creation chapter of spec/text/kernels.md and RNG-INDEX: the letters d0, d1, ... in `at` place the shard
 in the whole, so a shard of arange, eye or rand is that part of the whole.  The generator is refflow.numerics.philox.
 """
 

@@ -1,6 +1,6 @@
 """Elementwise kernels: one output element from the elements at its own index (NumPy broadcasting).
 
-Implements NUM-RNE, NUM-MAXMIN, NUM-ELEM and the division rules of spec/text/numerics.md.  Which functions are correctly
+Implements NUM-RNE, NUM-MAX, NUM-ELEMENTARY and NUM-DIVISION of spec/text/numerics.md.  Which functions are correctly
 rounded, and how, is refflow.numerics.elementary's; conversions are refflow.numerics.dtypes's.
 Tables first: an operation that IEEE 754 defines is NumPy's own, which rounds it once (float16 and bfloat16 included).
 """

@@ -42,7 +42,9 @@ def attention_weights(
         scores = where(_causal(scores), scores, -math.inf)
     if attn_mask is not None:
         if not is_bool(attn_mask.dtype) and not is_float(attn_mask.dtype):
-            raise DtypeError(f"scaled_dot_product_attention: the mask must be bool or float, found {attn_mask.dtype.name}")
+            raise DtypeError(
+                f"scaled_dot_product_attention: the mask must be bool or float, found {attn_mask.dtype.name}"
+            )
         scores = where(attn_mask, scores, -math.inf) if is_bool(attn_mask.dtype) else add(scores, attn_mask)
     top = amax(scores, -1, keepdim=True).detach()
     nowhere = eq(top, -math.inf)

@@ -120,7 +120,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True, *, generator: Gene
     floating("dropout", x)
     if not training or p == 0:
         return x
-    layout = {"placement": x.placement, "sbp": reduced(x.sbp)} if x.is_global else {}
+    layout: dict[str, Any] = {"placement": x.placement, "sbp": reduced(x.sbp)} if x.is_global else {}
     kept = lt(rand(*x.shape, generator=generator, **layout), 1 - p)
     return _scaled(x, kept, 1 / (1 - p) if p < 1 else 1.0)
 

@@ -34,9 +34,7 @@ def _windows(name: str, x: Tensor, kernel: Pair, stride: Any, padding: Pair, dil
     if any(2 * p > k for p, k in zip(padding, kernel)):
         raise AttributeValueError(f"{name}: padding must be at most half the kernel {kernel}, found {padding}")
     steps = kernel if stride is None else pair(name, "stride", stride)
-    return Tensor(
-        ops.unfold2d(x.value, kernel=kernel, stride=steps, padding=padding, dilation=dilation, value=fill)
-    )
+    return Tensor(ops.unfold2d(x.value, kernel=kernel, stride=steps, padding=padding, dilation=dilation, value=fill))
 
 
 def _unbatched(x: Tensor) -> bool:

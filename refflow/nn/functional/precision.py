@@ -30,7 +30,7 @@ def in_float32(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
         met = floats[0]
         for dtype in floats[1:]:
             met = promote(met, dtype)
-        result: Tensor = function(*map(_widened, args), **{k: _widened(v) for k, v in kwargs.items()})  # type: ignore[arg-type]
+        result: Tensor = function(*map(_widened, args), **{k: _widened(v) for k, v in kwargs.items()})
         return cast(result, met) if is_half(met) else result
 
     return run

@@ -1,0 +1,222 @@
+"""One iteration of a plan as events and what each waits for: the graph that liveness, period and memory are read from.
+
+Implements PROOF-EVENTS of spec/text/plan.md.  An event is one action (or the post of a rendezvous, or the return of a
+register that was passed on in place).  An edge u -> v with d tokens: v in iteration t waits for u in iteration t - d.
+Every iteration is the same (Reiter, Scheduling Parallel Computations, 1968), so a finite graph tells all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+from ..plan import Plan, PlanError
+from .rates import actions
+
+SELF, DATA, CREDIT, TURN, POST, HELD = range(6)
+
+
+@dataclass
+class Events:
+    """The events of a plan: `task[v]` and `index[v]` (which action of the iteration); edges as parallel lists.
+
+    `why` is SELF (an actor acts one action at a time), DATA, CREDIT, TURN (static stream order), POST (rendezvous)
+    or HELD (an in-place input is still out); `via` is the register it is about, or -1.
+    """
+
+    plan: Plan
+    actions: tuple[int, ...]
+    base: list[int] = field(default_factory=list)
+    task: list[int] = field(default_factory=list)
+    index: list[int] = field(default_factory=list)
+    source: list[int] = field(default_factory=list)
+    target: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    why: list[int] = field(default_factory=list)
+    via: list[int] = field(default_factory=list)
+    posts: dict[int, int] = field(default_factory=dict)  # receive action -> its post
+    returns: dict[tuple[int, int], int] = field(default_factory=dict)  # (register, token) -> its return
+
+    def edge(self, source: int, target: int, tokens: int, why: int, via: int = -1) -> None:
+        """Adds an edge."""
+        self.source.append(source)
+        self.target.append(target)
+        self.tokens.append(tokens)
+        self.why.append(why)
+        self.via.append(via)
+
+    def event(self, task: int, index: int) -> int:
+        """Adds an event."""
+        self.task.append(task)
+        self.index.append(index)
+        return len(self.task) - 1
+
+    @cached_property
+    def outgoing(self) -> list[list[int]]:
+        """Edge numbers by source event."""
+        out: list[list[int]] = [[] for _ in self.task]
+        for number, source in enumerate(self.source):
+            out[source].append(number)
+        return out
+
+    @cached_property
+    def incoming(self) -> list[list[int]]:
+        """Edge numbers by target event."""
+        into: list[list[int]] = [[] for _ in self.task]
+        for number, target in enumerate(self.target):
+            into[target].append(number)
+        return into
+
+    def time(self, event: int) -> Fraction:
+        """How long the event takes: an action its task's time, posts and returns nothing."""
+        task = self.task[event]
+        first = self.base[task]
+        return self.plan.tasks[task].time if first <= event < first + self.actions[task] else Fraction(0)
+
+    def filled_by(self, register: int) -> int:
+        """Registers of this descriptor filled in an iteration."""
+        task = self.plan.tasks[self.plan.registers[register].producer]
+        return self.actions[task.id] // task.count * task.gives
+
+    def fills(self, register: int, token: int) -> tuple[int, int]:
+        """The first and the last action that write the token-th register of an iteration."""
+        task = self.plan.tasks[self.plan.registers[register].producer]
+        step = task.count // task.gives
+        first = self.base[task.id] + token * step
+        return first, first + step - 1
+
+    def reads(self, consumer: int, token: int) -> tuple[int, int]:
+        """The first and the last action that read a consumer's token-th register of an iteration."""
+        task = self.plan.tasks[consumer]
+        step = task.count // task.takes
+        first = self.base[consumer] + token * step
+        return first, first + step - 1
+
+    def released_by(self, register: int, consumer: int, token: int) -> int:
+        """The event that gives a consumer's token-th register back: its last reading, or the return of what it became."""
+        for into, out in self.plan.tasks[consumer].in_place:
+            if into == register and self.plan.registers[out].consumers:
+                return self.returns[out, token]
+        return self.reads(consumer, token)[1]
+
+
+def expand(plan: Plan, counts: tuple[int, ...] | None = None, *, credits: bool = True) -> Events:
+    """The events of one iteration; `PlanError` for clashing rates.  `credits=False` leaves register numbers out."""
+    events = Events(plan, counts or actions(plan))
+    for task in plan.tasks:
+        events.base.append(len(events.task))
+        count = events.actions[task.id]
+        events.task.extend([task.id] * count)
+        events.index.extend(range(count))
+        first = events.base[-1]
+        for act in range(first, first + count - 1):
+            events.edge(act, act + 1, 0, SELF)
+        events.edge(first + count - 1, first, 1, SELF)
+    _posts(events)
+    _returns(events)
+    for register in plan.registers:
+        for position, consumer in enumerate(register.consumers):
+            _data(events, register.id, consumer)
+            if credits:
+                _credit(events, register.id, consumer, position)
+    _turns(events)
+    return events
+
+
+def _posts(events: Events) -> None:
+    """A rendezvous: the receive is posted once all but the message is there; only then may the send act."""
+    for register in events.plan.registers:
+        if register.kind == "message" and register.number == 0:
+            receive = register.consumers[0]
+            first = events.base[receive]
+            for act in range(first, first + events.actions[receive]):
+                post = events.event(receive, act - first)
+                events.posts[act] = post
+                events.edge(post, act, 0, POST, register.id)
+            for act in range(first, first + events.actions[receive]):
+                before = act - 1 if act > first else first + events.actions[receive] - 1
+                events.edge(before, events.posts[act], int(act == first), SELF)
+            for token in range(events.filled_by(register.id)):
+                post = events.posts[events.reads(receive, token)[0]]
+                events.edge(post, events.fills(register.id, token)[0], 0, POST, register.id)
+
+
+def _wait(events: Events, source: int, target: int, tokens: int, why: int, via: int = -1) -> None:
+    """An edge to an action; where the action is posted first, the post waits too."""
+    events.edge(source, events.posts.get(target, target), tokens, why, via)
+
+
+def _returns(events: Events) -> None:
+    """Outputs that took over an input's memory: the input is back when they are; one event each keeps the graph small.
+
+    A cycle's outputs must all be back before the next cycle, for the input is held until then.
+    """
+    pairs = {out: task.id for task in events.plan.tasks for _, out in task.in_place}
+    for out, task in pairs.items():
+        cycles = events.actions[task] // events.plan.tasks[task].count
+        for cycle in range(cycles):
+            events.returns[out, cycle] = events.event(task, cycle)
+    for out, task in pairs.items():
+        register, step = events.plan.registers[out], events.plan.tasks[task].gives
+        cycles = events.actions[task] // events.plan.tasks[task].count
+        for cycle in range(cycles):
+            back, (start, _) = events.returns[out, cycle], events.fills(out, cycle * step)
+            events.edge(start + events.plan.tasks[task].count - 1, back, 0, HELD, out)
+            for token in range(cycle * step, (cycle + 1) * step):
+                for consumer in register.consumers:
+                    event, distance = _release(events, out, consumer, token)
+                    events.edge(event, back, -distance, HELD, out)
+            following = events.fills(out, (cycle + 1) % cycles * step)[0]
+            _wait(events, back, following, int(cycle + 1 == cycles), HELD, out)
+
+
+def _release(events: Events, register: int, consumer: int, token: int) -> tuple[int, int]:
+    """The event that releases a token (counted from the first ever, the initial ones included), and its iteration."""
+    taken = events.filled_by(register)
+    iteration, token = divmod(token, taken)
+    return events.released_by(register, consumer, token), iteration
+
+
+def _data(events: Events, register: int, consumer: int) -> None:
+    """The consumer's first action on a token waits for the last action that fills it."""
+    initial, filled = events.plan.registers[register].initial, events.filled_by(register)
+    rendezvous = events.plan.registers[register].kind == "message" and events.plan.registers[register].number == 0
+    for token in range(filled):
+        iteration, made = divmod(token - initial, filled)
+        source, target = events.fills(register, made)[1], events.reads(consumer, token)[0]
+        if rendezvous:
+            events.edge(source, target, -iteration, DATA, register)
+        else:
+            _wait(events, source, target, -iteration, DATA, register)
+
+
+def _credit(events: Events, register: int, consumer: int, position: int) -> None:
+    """The first action that fills a token waits until the token `number` before it is back."""
+    desc, filled = events.plan.registers[register], events.filled_by(register)
+    if desc.kind == "message" and desc.number == 0:
+        return  # posts are the credits
+    for token in range(filled):
+        event, iteration = _release(events, register, consumer, token + desc.initial - desc.number)
+        _wait(events, event, events.fills(register, token)[0], -iteration, CREDIT, register)
+
+
+def _turns(events: Events) -> None:
+    """Static order: each entry waits for the one before it, the first for the last of the iteration before."""
+    for stream in events.plan.streams:
+        if len(stream.order) < 2:
+            continue
+        done = dict.fromkeys(stream.order, 0)
+        acts = []
+        for task in stream.order:
+            acts.append(events.base[task] + done[task])
+            done[task] += 1
+        for task, count in done.items():
+            if count != events.actions[task]:
+                raise PlanError(
+                    f"PROOF-RATES: stream '{stream.name}' of rank {stream.rank} orders {count} actions of "
+                    f"'{events.plan.tasks[task].name}', which acts {events.actions[task]} times in an iteration"
+                )
+        for before, after in zip(acts, acts[1:]):
+            _wait(events, before, after, 0, TURN)
+        _wait(events, acts[-1], acts[0], 1, TURN)

@@ -1,0 +1,265 @@
+"""How fast a plan can go: the steady-state period, the bubble, and the least register numbers that reach it.
+
+Implements PROOF-PERIOD, PROOF-BUBBLE and PROOF-NUMBERS of spec/text/plan.md.  The period is the maximum cycle ratio
+(time around a cycle of events over tokens on it), found exactly by policy iteration (Cochet-Terrasson, Cohen,
+Gaubert, Mc Gettrick and Quadrat, Numerical Computation of Spectral Elements in Max-Plus Algebra, 1998).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ..plan import DeadlockError, Plan, PlanError, RegisterDesc
+from .expansion import CREDIT, DATA, HELD, POST, Events, expand
+from .liveness import order
+from .rates import actions
+
+Delay = Callable[[RegisterDesc], Fraction]  # how long a message about a register travels
+
+
+def _no_delay(register: RegisterDesc) -> Fraction:
+    return Fraction(0)
+
+
+@dataclass(frozen=True)
+class Period:
+    """The exact time of an iteration in steady state, and the actions of a critical cycle as (task, index)."""
+
+    time: Fraction
+    critical: tuple[tuple[int, int], ...]
+
+
+def period(plan: Plan, delay: Delay = _no_delay) -> Period:
+    """The steady-state period of the plan with the times of its tasks (PROOF-PERIOD).
+
+    `delay` adds a travelling time to what a register tells between ranks.  Streams without a static order are no part
+    of the event graph: what they must do one after the other bounds the period from below.  `DeadlockError` if the
+    plan is not live.
+    """
+    events = expand(plan)
+    order(events)
+    found = cycle_ratio(events, delay)
+    return max([found, *_loads(events)], key=lambda p: p.time)
+
+
+def _loads(events: Events) -> list[Period]:
+    """For each stream in free order, the time of all it does in an iteration."""
+    plan = events.plan
+    loads = []
+    for stream in plan.streams:
+        if not stream.order:
+            here = [t for t in plan.tasks if (t.rank, t.stream) == (stream.rank, stream.name)]
+            total = sum((t.time * events.actions[t.id] for t in here), Fraction(0))
+            loads.append(Period(total, tuple((t.id, i) for t in here for i in range(events.actions[t.id]))))
+    return loads
+
+
+def cycle_ratio(events: Events, delay: Delay = _no_delay) -> Period:
+    """The maximum cycle ratio of the event graph, which must be live."""
+    weights, scale = _weights(events, delay)
+    best = Period(Fraction(-1), ())
+    for component in _components(events):
+        ratio, cycle = _howard(events, weights, component)
+        if ratio > best.time:
+            acts = tuple((events.task[v], events.index[v]) for v in cycle if v not in events.posts.values())
+            best = Period(ratio, acts)
+    return Period(best.time / scale, best.critical)
+
+
+def _weights(events: Events, delay: Delay) -> tuple[list[int], int]:
+    """Whole-number weights of the edges (time of the source, and travel), and what they were multiplied by."""
+    plan = events.plan
+    times = [events.time(v) for v in range(len(events.task))]
+    travels = [delay(register) for register in plan.registers]
+    scale = math.lcm(*(t.denominator for t in times), *(t.denominator for t in travels))
+    whole = [int(t * scale) for t in times]
+    moved = [int(t * scale) for t in travels]
+    rank = [plan.tasks[t].rank for t in events.task]
+    weights = []
+    for source, target, why, via in zip(events.source, events.target, events.why, events.via):
+        far = why in (DATA, CREDIT, POST, HELD) and rank[source] != rank[target]
+        weights.append(whole[source] + (moved[via] if far else 0))
+    return weights, scale
+
+
+def _components(events: Events) -> list[list[int]]:
+    """The strongly connected components with an edge inside (Tarjan, 1972, without recursion)."""
+    outgoing, targets = events.outgoing, events.target
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on: set[int] = set()
+    found = []
+    for root in range(len(events.task)):
+        if root in number:
+            continue
+        work = [(root, 0)]
+        while work:
+            v, at = work.pop()
+            if at == 0:
+                number[v] = low[v] = len(number)
+                stack.append(v)
+                on.add(v)
+            edges = outgoing[v]
+            while at < len(edges):
+                w = targets[edges[at]]
+                at += 1
+                if w not in number:
+                    work += [(v, at), (w, 0)]
+                    break
+                if w in on:
+                    low[v] = min(low[v], number[w])
+            else:
+                if low[v] == number[v]:
+                    component = []
+                    while not component or component[-1] != v:
+                        component.append(stack.pop())
+                    on.difference_update(component)
+                    if len(component) > 1 or any(targets[e] == v for e in edges):
+                        found.append(component)
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[v])
+    return found
+
+
+def _howard(events: Events, weights: list[int], component: list[int]) -> tuple[Fraction, list[int]]:
+    """Policy iteration on one component: every event follows one edge; the best cycle of that choice gives a ratio and
+    potentials; choices that raise a potential are taken until none does.
+    """
+    inside = set(component)
+    edges = {v: [e for e in events.outgoing[v] if events.target[e] in inside] for v in component}
+    policy = {v: max(edges[v], key=lambda e: (weights[e], -events.tokens[e])) for v in component}
+    while True:
+        ratio, cycle = _best_cycle(events, weights, policy, component)
+        p, q = ratio.numerator, ratio.denominator
+        value = _potentials(events, weights, policy, edges, cycle, p, q)
+        improved = False
+        for v in component:
+            for e in edges[v]:
+                gain = q * weights[e] - p * events.tokens[e] + value[events.target[e]]
+                if gain > value[v]:
+                    policy[v], value[v], improved = e, gain, True
+        if not improved:
+            return ratio, cycle
+
+
+def _best_cycle(
+    events: Events, weights: list[int], policy: dict[int, int], component: list[int]
+) -> tuple[Fraction, list[int]]:
+    """The cycle of the policy graph with the largest ratio."""
+    best, chosen = Fraction(-1), []
+    met: dict[int, int] = {}
+    for root in component:
+        v, path = root, []
+        while v not in met:
+            met[v] = root
+            path.append(v)
+            v = events.target[policy[v]]
+        if met[v] == root:
+            cycle = path[path.index(v) :]
+            tokens = sum(events.tokens[policy[u]] for u in cycle)
+            if not tokens:
+                raise DeadlockError("a cycle of events without a token: prove liveness first")
+            ratio = Fraction(sum(weights[policy[u]] for u in cycle), tokens)
+            if ratio > best:
+                best, chosen = ratio, cycle
+    return best, chosen
+
+
+def _potentials(
+    events: Events,
+    weights: list[int],
+    policy: dict[int, int],
+    edges: dict[int, list[int]],
+    cycle: list[int],
+    p: int,
+    q: int,
+) -> dict[int, int]:
+    """The weight (time less ratio times tokens, times q) of each event's way to the cycle, which all are made to reach."""
+    into: dict[int, list[int]] = {v: [] for v in edges}
+    for v, out in edges.items():
+        for e in out:
+            into[events.target[e]].append(e)
+    value = {cycle[0]: 0}
+    for v in reversed(cycle[1:]):
+        e = policy[v]
+        value[v] = q * weights[e] - p * events.tokens[e] + value[events.target[e]]
+    queue = list(value)
+    late: list[int] = []
+    while queue or late:  # events whose policy leads there keep it; the others are given an edge that does
+        forced = not queue
+        v = queue.pop() if queue else late.pop()
+        for e in into[v]:
+            u = events.source[e]
+            if u in value:
+                continue
+            if policy[u] == e or forced:
+                policy[u] = e
+                value[u] = q * weights[e] - p * events.tokens[e] + value[v]
+                queue.append(u)
+        if not forced:
+            late.append(v)
+    return value
+
+
+def bubble(plan: Plan, time: Fraction, kind: str = "compute") -> Fraction:
+    """The part of `time` (of one iteration) in which streams of a kind stand idle, on average (PROOF-BUBBLE)."""
+    counts = actions(plan)
+    streams = [s for s in plan.streams if s.kind == kind]
+    if not streams or not time:
+        raise PlanError(f"plan '{plan.name}': no {kind} stream, or no time, to have a bubble in")
+    places = {(s.rank, s.name) for s in streams}
+    busy = sum((t.time * counts[t.id] for t in plan.tasks if (t.rank, t.stream) in places), Fraction(0))
+    return 1 - busy / (len(streams) * time)
+
+
+def best_period(plan: Plan, delay: Delay = _no_delay) -> Fraction:
+    """The period with as many registers as are of use (PROOF-NUMBERS)."""
+    events = expand(plan, credits=False)
+    return max(cycle_ratio(events, delay).time, *(p.time for p in _loads(events)), Fraction(0))
+
+
+def irreducible(plan: Plan, delay: Delay = _no_delay) -> dict[int, int]:
+    """Register numbers that reach the best period, of which none can drop by one (PROOF-NUMBERS).
+
+    In order of register id each is made as small as the others allow.  Fewer registers never help, so what could not
+    drop then cannot later.  Rendezvous, in-place and control registers keep their number.
+    """
+    goal, counts = best_period(plan, delay), actions(plan)
+    taken = {out for task in plan.tasks for _, out in task.in_place}
+    free = [r for r in plan.registers if r.kind != "ctrl" and r.number and r.id not in taken and r.consumers]
+    numbers = {r.id: max(r.number, r.initial + 1) for r in free}
+    events = expand(plan, counts)
+    for _ in range(64):
+        if _reaches(plan.with_numbers(numbers), goal, delay):
+            break
+        numbers = {id: 2 * number for id, number in numbers.items()}
+    else:
+        raise PlanError(f"plan '{plan.name}': no register numbers reach the period {goal}: {_kept(events)}")
+    for register in free:
+        low, high = max(1, register.initial), numbers[register.id]
+        while low < high:
+            middle = (low + high) // 2
+            if _reaches(plan.with_numbers({**numbers, register.id: middle}), goal, delay):
+                high = middle
+            else:
+                low = middle + 1
+        numbers[register.id] = high
+    return numbers
+
+
+def _kept(events: Events) -> str:
+    fixed = [r.name for r in events.plan.registers if r.kind == "ctrl" or not r.number]
+    return "control and rendezvous registers keep their number" + (f" ({', '.join(fixed[:5])})" if fixed else "")
+
+
+def _reaches(plan: Plan, goal: Fraction, delay: Delay) -> bool:
+    events = expand(plan)
+    try:
+        order(events)
+    except DeadlockError:
+        return False
+    return cycle_ratio(events, delay).time <= goal

@@ -1,0 +1,137 @@
+"""Back ends: which one computes on a device type, and that everything goes through the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import refflow as flow
+from refflow.errors import BackendError
+from refflow.ir import Value
+from refflow.world import devices
+from tests.loopback import LoopbackBackend, Opaque
+from tests.world.programs import PROGRAMS, Texts
+
+S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
+
+
+def convolution(device: str = "cpu") -> Texts:
+    """A training step with layers, a loss and an optimizer, on a device type."""
+    where = flow.placement(device, [0, 1])
+    flow.manual_seed(1)
+    x = flow.randn(4, 2, 6, 6, placement=where, sbp=S(0))
+    w = flow.randn(3, 2, 3, 3, placement=where, sbp=B, requires_grad=True)
+    v = (flow.randn(12, 5, placement=where, sbp=B) * 0.1).detach().requires_grad_()
+    y = flow.nn.functional.conv2d(x, w, padding=1).relu()
+    y = flow.nn.functional.max_pool2d(y, 3).flatten(1) @ v
+    loss = flow.nn.functional.cross_entropy(y, flow.tensor([0, 1, 2, 3], placement=where, sbp=S(0)))
+    loss.backward()
+    assert w.grad is not None and v.grad is not None
+    order = y.detach().argsort(1)
+    rows = flow.nn.functional.softmax(y, 1)
+    texts = {name: flow.digest(t.detach().numpy()) for name, t in {"w": w.grad, "v": v.grad, "order": order, "rows": rows}.items()}
+    return {**texts, "repr": repr(y.detach()).replace(device, "device"), "loss": str(loss.item())}
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS.values(), convolution], ids=[*PROGRAMS, "convolution"])
+def test_everything_goes_through_the_back_end(program: Callable[[], Texts]) -> None:
+    """KER-PROTOCOL, KER-BITS: on opaque arrays a whole program gives the reference's bits."""
+    with flow.virtual_world(3):
+        expected = program()
+        backend = LoopbackBackend()
+        with flow.bind_device("cpu", backend):
+            assert program() == expected
+    assert sum(backend.called.values()) > 0
+
+
+def test_a_device_type_of_another_back_end() -> None:
+    """WORLD-DEVICE: global tensors on it are that back end's, local ones stay on "cpu"; values cross by the host."""
+    with flow.virtual_world(3):
+        expected = convolution()
+        backend = LoopbackBackend()
+        with flow.bind_device("fast", backend):
+            assert convolution("fast") == expected
+            fast, slow = flow.placement("fast", [0, 1, 2]), flow.placement("cpu", [[2, 1]])
+            x = flow.arange(7, dtype=flow.bfloat16, placement=fast, sbp=S(0))
+            assert holds(x.value) is Opaque
+            y = x.to_global(placement=slow, sbp=(B, S(0)))
+            assert holds(y.value) is np.ndarray
+            assert holds(y.to_global(placement=fast, sbp=P).value) is Opaque
+            assert y.to_global(placement=fast, sbp=P).tolist() == list(range(7))
+            assert holds(x.to_local().value) is np.ndarray
+            back = flow.per_rank(lambda rank: [float(rank)]).to_global(placement=fast, sbp=S(0))
+            assert holds(back.value) is Opaque and back.tolist() == [0.0, 1.0, 2.0]
+
+
+def holds(value: Value) -> type:
+    return type(next(iter(value.shards.values())))
+
+
+def test_lockstep_ranks_on_another_back_end() -> None:
+    """KER-PROTOCOL: where arrays travel between ranks, they travel as host arrays."""
+    with flow.virtual_world(3):
+        expected = PROGRAMS["training"]()
+    with flow.bind_device("cpu", LoopbackBackend()):
+        assert flow.spmd(3, PROGRAMS["training"]) == [expected] * 3
+
+
+def test_a_binding_ends_with_its_block() -> None:
+    """WORLD-DEVICE"""
+    where = flow.placement("cuda", [0])
+    with flow.bind_device("cuda", "reference"):
+        assert flow.ones(3, placement=where, sbp=B).sum().item() == 3
+    with pytest.raises(BackendError, match=r"no back end is bound to device type 'cuda'; bound are: cpu"):
+        flow.ones(3, placement=where, sbp=B)
+    backend = LoopbackBackend()
+    with flow.backend(backend):
+        assert flow.ones(3).sum().item() == 3
+    assert backend.called["sum"] == 1
+    with flow.backend("reference"):
+        assert holds(flow.ones(3).value) is np.ndarray
+
+
+class _Plugin:
+    """What `importlib.metadata` gives for an entry point."""
+
+    def __init__(self, name: str, loaded: Any) -> None:
+        self.name, self._loaded = name, loaded
+
+    def load(self) -> Any:
+        if isinstance(self._loaded, Exception):
+            raise self._loaded
+        return self._loaded
+
+
+def test_back_ends_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KER-PLUGIN: a class, a function or an instance; found by name, made once."""
+    instance = LoopbackBackend("third")
+    plugins = [_Plugin("first", LoopbackBackend), _Plugin("second", lambda: instance), _Plugin("broken", ImportError("no GPU")),
+               _Plugin("half", object()), _Plugin("third", instance)]  # fmt: skip
+    monkeypatch.setattr(devices, "entry_points", lambda group: plugins if group == "refflow.backends" else [])
+    monkeypatch.setattr(devices, "_made", {})
+    assert isinstance(devices.find_backend("first"), LoopbackBackend)
+    assert devices.find_backend("first") is devices.find_backend("first")
+    assert devices.find_backend("second") is devices.find_backend("third") is instance
+    with pytest.raises(BackendError, match=r"'nothing'; there are: broken, first, half, reference, second, third"):
+        flow.bind_device("cpu", "nothing")
+    with pytest.raises(BackendError, match=r"'broken' cannot be loaded: no GPU"):
+        flow.backend("broken")
+    with pytest.raises(BackendError, match=r"'half' is no back end .* it has no name, kernel"):
+        flow.backend("half")
+
+
+@pytest.mark.parametrize("given", [LoopbackBackend, 3, None])
+def test_what_is_no_back_end_is_refused(given: Any) -> None:
+    """KER-PLUGIN"""
+    with pytest.raises(BackendError, match="is no back end"):
+        flow.bind_device("cpu", given)
+
+
+@pytest.mark.parametrize("given", ["", 3, None])
+def test_what_is_no_device_type_is_refused(given: Any) -> None:
+    """WORLD-DEVICE"""
+    with pytest.raises(BackendError, match="device type must be a non-empty string"):
+        flow.bind_device(given, "reference")
