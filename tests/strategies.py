@@ -29,6 +29,7 @@ ROWS: tuple[Shape, ...] = ((2,), (3,), (4,))
 GRIDS: tuple[Shape, ...] = ((2, 2), (2, 3), (2, 2, 2))
 MESHES: tuple[Shape, ...] = ((1,), *ROWS, *GRIDS)
 KINDS = ("sum", "max", "min")
+LATTICE = ("max", "min")  # all that bools have
 ONE = Placement("cpu", [0])
 
 

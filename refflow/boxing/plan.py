@@ -245,7 +245,8 @@ def _copy_step(shape: tuple[int, ...], source: Layout, target: Layout, held: Hol
             region = None
         pieces = () if region is None else tuple(_pieces(rank, region, cells.get(key, {}), box))
         slices = within(region, box) if region is not None else tuple(slice(0, 0) for _ in box)
-        assemblies[rank] = Assembly(_extent(box), slices, (pieces,), _filler(target, coords))
+        fill = _filler(target, coords) if own is None else _kind(target.sbp[new[0]])
+        assemblies[rank] = Assembly(_extent(box), slices, (pieces,), fill)
     step = Step("copy", assemblies, ())
     return Step(_copy_name(source, target, step.elements), assemblies, ())
 
@@ -256,8 +257,7 @@ def _filler(target: Layout, coords: Coords) -> FoldKind:
     There it stands beside the value that goes one axis further out, which may itself be an identity, of another kind.
     """
     off = [axis for axis in partial_axes(target.sbp) if coords[axis]]
-    axes = off or partial_axes(target.sbp)
-    return _kind(target.sbp[axes[-1]]) if axes else "sum"
+    return _kind(target.sbp[off[-1]]) if off else "sum"
 
 
 def _own_slices(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import AttributeValueError, DtypeError, SbpError
+from ..errors import AttributeValueError, DtypeError, SbpError, ShapeError
 from ..functional.creation import tensor
 from ..ir import Meta, Value
 from ..layout import NdSbp, Placement, boxes, normalize
@@ -115,13 +115,12 @@ class DataLoader:
             return tuple(tensor(field) for field in self.dataset.batch(indices))
         check_ranks("DataLoader", self.placement)
         shapes = [(len(indices), *shape) for shape, _ in self.fields()]
-        layouts = [normalize(self.sbp, self.placement.mesh, shape, f"DataLoader: field {i}") for i, shape in enumerate(shapes)]
+        mesh = self.placement.mesh
+        layouts = [normalize(self.sbp, mesh, shape, f"DataLoader: field {i}") for i, shape in enumerate(shapes)]
         if any(map(is_partial, layouts)):
             raise SbpError(f"DataLoader: batches can be S or B, found {self.sbp}; to_global brings one to P")
         reader = _Reader(self.dataset, indices, [dtype for _, dtype in self.fields()], shapes)
-        return tuple(
-            Tensor(reader.field(i, self.placement, layout)) for i, layout in enumerate(layouts)
-        )
+        return tuple(Tensor(reader.field(i, self.placement, layout)) for i, layout in enumerate(layouts))
 
     def fields(self) -> Sequence[tuple[tuple[int, ...], np.dtype[Any]]]:
         """Shape and dtype of each field of a sample (of the first: all must be alike)."""
@@ -150,11 +149,14 @@ class _Reader:
     def rows(self, lo: int, hi: int) -> tuple[NDArray[Any], ...]:
         """Rows lo to hi - 1 of every field."""
         if (lo, hi) not in self._read:
+            wanted = [((hi - lo, *shape[1:]), dtype) for shape, dtype in zip(self.shapes, self.dtypes, strict=True)]
             if lo == hi:
-                empty = [np.empty((0, *shape[1:]), dtype) for shape, dtype in zip(self.shapes, self.dtypes, strict=True)]
-                self._read[lo, hi] = tuple(empty)
+                self._read[lo, hi] = tuple(np.empty(shape, dtype) for shape, dtype in wanted)
             else:
                 self._read[lo, hi] = self.dataset.batch(self.indices[lo:hi])
+            found = [(field.shape, field.dtype) for field in self._read[lo, hi]]
+            if found != wanted:
+                raise ShapeError(f"DataLoader: samples must be like sample 0, fields {wanted}; found {found}")
         return self._read[lo, hi]
 
     def field(self, i: int, placement: Placement, sbp: NdSbp) -> Value:

@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from ..ir import Value
 from ..ir.bind import EAGER
 from ..layout import broadcast
+from ..ops.creation import full
 from ..random import Generator
 from ..state import Override, settings
 from .logical import LogicalGraph, key
 from .time import TimeWorld, gathered, input_sbp, spread
 
 
-def execute(graph: LogicalGraph, inputs: Sequence[Value]) -> tuple[list[Value], dict[int, Value]]:
+def execute(
+    graph: LogicalGraph, inputs: Sequence[Value], scalars: Sequence[float] = ()
+) -> tuple[list[Value], dict[int, Value]]:
     """Runs the graph once: its outputs, and the next value of each variable that has an update, by index.
 
     Draws of the generator start at its present ordinal, and it advances by the number of draws traced (GRAPH-RANDOM).
@@ -26,11 +29,15 @@ def execute(graph: LogicalGraph, inputs: Sequence[Value]) -> tuple[list[Value], 
         key(lazy): spread(real, steps, input_sbp(real.meta, steps))
         for lazy, real in zip(graph.inputs, inputs, strict=True)
     }
-    known.update({key(v.value): spread(v.cell.value, steps, broadcast) for v in graph.variables})
+    known.update({key(v.value): spread(v.cell.value, steps, broadcast) for v in graph.variables if v.value is not None})
     last = _last_uses(graph)
     generator = settings().generator
     assert isinstance(generator, Generator)
     with Override(grad=False, interpreters=(), world=TimeWorld(settings().world, steps)):
+        for lazy, number in zip(graph.scalars, scalars, strict=True):
+            meta = lazy.meta
+            made = full(shape=(), value=number, dtype=meta.dtype, placement=meta.placement, sbp=meta.sbp)
+            known[key(lazy)] = made
         for i, node in enumerate(graph.nodes):
             operands = tuple(known.get(key(value), value) for value in node.inputs)
             attrs = _drawn(node.attrs, generator) if node.primitive.random else node.attrs

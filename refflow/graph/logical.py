@@ -25,11 +25,14 @@ def key(value: Value) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """A tensor cell the graph reads (`value` stands for it) and perhaps writes (`update` becomes its next value)."""
+    """A tensor cell the graph reads (`value` stands for it) and perhaps writes (`update` becomes its next value).
+
+    `value` is None for state that the call makes (an optimizer's, at its first step).
+    """
 
     name: str
     cell: Tensor
-    value: Value
+    value: Value | None
     update: Value | None = None
 
 
@@ -44,6 +47,7 @@ class LogicalGraph:
     outputs: tuple[Value, ...]
     draws: tuple[int, int] = (0, 0)  # global and local draws of the generator per call
     steps: int = 1  # micro-batches per call
+    scalars: tuple[Value, ...] = ()  # numbers of the optimizers, given anew in each call
 
     def with_nodes(self, nodes: Iterable[Node]) -> LogicalGraph:
         """The graph with other nodes."""
@@ -59,7 +63,8 @@ class LogicalGraph:
     def names(self) -> dict[int, str]:
         """A short name for every value, by key: %0 … for results, the variable's or input's name."""
         named = {key(value): f"input{i}" for i, value in enumerate(self.inputs)}
-        named.update({key(v.value): v.name for v in self.variables})
+        named.update({key(v.value): v.name for v in self.variables if v.value is not None})
+        named.update({key(value): f"scalar{i}" for i, value in enumerate(self.scalars)})
         for i, node in enumerate(self.nodes):
             for j, value in enumerate(node.outputs):
                 named[key(value)] = f"%{i}" if len(node.outputs) == 1 else f"%{i}.{j}"
@@ -69,7 +74,7 @@ class LogicalGraph:
         names = self.names()
         lines = [f"graph {self.name}"]
         lines += [f"  input {names[key(value)]}: {typed(value.meta)}" for value in self.inputs]
-        lines += [f"  variable {v.name}: {typed(v.value.meta)}" for v in self.variables]
+        lines += [f"  variable {v.name}: {typed(v.value.meta)}" for v in self.variables if v.value is not None]
         for node in self.nodes:
             operands = [names.get(key(value), "constant") for value in node.inputs]
             attrs = [f"{name}={show(value)}" for name, value in node.attrs.items() if name not in ("placement", "sbp")]
@@ -93,6 +98,8 @@ class LogicalGraph:
             source[key(value)] = f"i{i}"
             lines.append(f'  i{i} [label="input{i}", shape=ellipse];')
         for i, variable in enumerate(self.variables):
+            if variable.value is None:
+                continue
             source[key(variable.value)] = f"v{i}"
             lines.append(f'  v{i} [label="{variable.name}", shape=cylinder];')
         for i, node in enumerate(self.nodes):

@@ -266,7 +266,9 @@ class PlanBuilder:
     ) -> int:
         """Adds an output of `producer` and returns its id; `in_place` names the input whose memory it takes over."""
         id = len(self._registers)
-        self._registers.append(RegisterDesc(id, name, producer, (), number, bytes, kind, memory, tuple(time_shape), initial))
+        self._registers.append(
+            RegisterDesc(id, name, producer, (), number, bytes, kind, memory, tuple(time_shape), initial)
+        )
         self._consumers.append([])
         self._outputs[producer].append(id)
         if in_place is not None:

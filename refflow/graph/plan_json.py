@@ -96,7 +96,10 @@ def schema() -> dict[str, Any]:
         "streams": _list(stream, ["rank", "name"]),
         "messages": _list(message, list(message)),
     }
-    body = _object({"version": {"const": VERSION}, "name": words, "iterations": positive} | parts, ["version", "name", "iterations", *parts])
+    body = _object(
+        {"version": {"const": VERSION}, "name": words, "iterations": positive} | parts,
+        ["version", "name", "iterations", *parts],
+    )
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "refflow plan"} | body
 
 

@@ -79,7 +79,9 @@ def dot(plan: Plan) -> str:
         lines.append("  }")
     for register in plan.registers:
         style = ", style=dashed" if register.kind == "ctrl" else ", penwidth=2" if register.kind == "message" else ""
-        label = _quoted(f"{register.name} x{register.number}" + (f" ({register.initial} full)" if register.initial else ""))
+        label = _quoted(
+            f"{register.name} x{register.number}" + (f" ({register.initial} full)" if register.initial else "")
+        )
         for consumer in register.consumers:
             lines.append(f"  t{register.producer} -> t{consumer} [label={label}{style}];")
     return "\n".join([*lines, "}"]) + "\n"

@@ -110,5 +110,8 @@ class TimeWorld:
             told[rank // self._steps][rank] = entry
         return {rank: entry for held in self._base.agree(call, told).values() for rank, entry in held.items()}
 
+    def saw(self, name: str, mark: int) -> None:
+        self._base.saw(name, mark)
+
     def describe(self) -> str:
         return f"{self._base.describe()}, {self._steps} micro-steps"

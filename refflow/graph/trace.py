@@ -6,7 +6,8 @@ primitive as the eager one does, so a graph has the signatures and boxings of ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ..errors import GraphError
@@ -17,8 +18,8 @@ from ..ops.border import to_global
 from ..random import Generator
 from ..state import Override, settings
 from ..tensor.tensor import Tensor
-from .logical import LogicalGraph, Variable, key
-from .time import TimedPlacement, TimeWorld, input_sbp, spread, timed, timed_meta
+from .logical import key
+from .time import TimedPlacement, TimeWorld, spread, timed, timed_meta
 
 
 class Unborn(Mapping[int, Any]):
@@ -55,12 +56,15 @@ class Tracer:
     def __init__(self, steps: int = 1) -> None:
         self.nodes: list[Node] = []
         self.steps = steps
+        self.scalars: list[tuple[Value, float]] | None = None  # while optimizers step: the numbers they bring along
         self._constants: dict[int, Value] = {}
 
     def bind(self, primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
         state = settings()
         inputs = tuple(self._constant(value) for value in inputs)
         attrs = self._in_time(inputs, attrs)
+        if self.scalars is not None and primitive.name == "full" and attrs["shape"] == ():
+            return self._scalar(attrs)
         with Override(interpreters=(*state.interpreters, self)):
             if primitive.name == "to_global":
                 metas: tuple[Meta, ...] = (inputs[0].meta.with_layout(attrs["placement"], attrs["sbp"]),)
@@ -81,6 +85,13 @@ class Tracer:
         self.nodes.append(Node(primitive, inputs, dict(attrs), metas, outputs))
         return record(primitive, inputs, attrs, outputs, state)
 
+    def _scalar(self, attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+        """A number of the optimizer's (a learning rate, a bias correction): another one in the next call (GRAPH-SCALARS)."""
+        assert self.scalars is not None
+        value = Value(Meta((), attrs["dtype"], attrs["placement"], attrs["sbp"]), Unborn())
+        self.scalars.append((value, attrs["value"]))
+        return (value,)
+
     def _constant(self, value: Value) -> Value:
         """A captured eager value, the same in every micro-step."""
         if is_lazy(value) or value.meta.placement is None:
@@ -99,50 +110,44 @@ class Tracer:
         return {**attrs, "placement": timed(placement, self.steps), **longer}
 
 
-def trace(
-    title: str, build: Callable[..., Any], arguments: Sequence[Tensor], cells: Mapping[str, Tensor], steps: int = 1
-) -> tuple[LogicalGraph, Any]:
-    """Runs ``build(*arguments)`` lazily: the graph, and what build returned (lazy tensors in the caller's structure).
-
-    `cells` are the tensors with state (parameters, buffers, optimizer state), by name: what build writes to them becomes an update of the
-    graph, and the cells get their values back.  Errors: `GraphError`.
-    """
-    tracer = Tracer(steps)
-    lazy = [Tensor(_twin(a.value, steps, input_sbp(a.value.meta, steps))) for a in arguments]
-    before = {name: (cell.value, cell.grad) for name, cell in cells.items()}
+@contextmanager
+def lazily(cells: Iterable[Tensor], tracer: Tracer) -> Iterator[dict[int, Value]]:
+    """For the block, `tracer` carries out primitives and the cells hold lazy values (given by id of the cell); then all is as before."""
+    before = [(cell, cell.value, cell.grad) for cell in cells]
     generator = settings().generator
     assert isinstance(generator, Generator)
     draws = generator.state
     generator.state = (draws[0], 0, 0)  # traced ordinals count from the start of the call
+    twins: dict[int, Value] = {}
+    world = TimeWorld(settings().world, tracer.steps)
     try:
-        twins = {}
-        for name, cell in cells.items():
-            twins[name] = cell._value = _twin(cell.value, steps, broadcast)
-            twins[name].owner, cell.grad = before[name][0].owner, None
-        world = TimeWorld(settings().world, steps)
+        for cell, value, _ in before:
+            twins[id(cell)] = cell._value = twin_of(value, tracer.steps, broadcast)
+            cell._value.owner, cell.grad = value.owner, None
         with Override(interpreters=(*settings().interpreters, tracer), world=world):
-            result = build(*lazy)
-        variables = tuple(
-            Variable(name, cell, twins[name], cell.value if key(cell.value) != key(twins[name]) else None)
-            for name, cell in cells.items()
-        )
-        used = (generator.next_global, generator.next_local)
+            yield twins
     finally:
         generator.state = draws
-        for name, cell in cells.items():
-            cell._value, cell.grad = before[name]
-    outputs = tuple(tensor.value for tensor in tensors_in(result))
-    graph = LogicalGraph(title, tuple(t.value for t in lazy), variables, tuple(tracer.nodes), outputs, used, steps)
-    return graph, result
+        for cell, value, grad in before:
+            cell._value, cell.grad = value, grad
 
 
-def _twin(value: Value, steps: int, along: Sbp) -> Value:
+def twin_of(value: Value, steps: int, along: Sbp) -> Value:
     """A lazy value that stands for `value`."""
     if value.meta.placement is None:
         raise GraphError("a graph takes global tensors; to_global(placement, sbp) makes one of a local tensor")
     twin = Value(timed_meta(value.meta, steps, along), Unborn())
     twin.requires_grad = value.requires_grad
     return twin
+
+
+def over_steps(tensor: Tensor) -> Tensor:
+    """A result brought to B over the micro-steps: the batch's loss, the batch's outputs (TIME-RESULT)."""
+    meta = tensor.value.meta
+    assert meta.sbp is not None
+    if meta.sbp[-1] == broadcast:
+        return tensor
+    return Tensor(to_global(tensor.value, placement=meta.placement, sbp=(*meta.sbp[:-1], broadcast)))
 
 
 def tensors_in(result: Any) -> Iterator[Tensor]:

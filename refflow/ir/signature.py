@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..boxing import Layout, format_sbp, plan
 from ..errors import SbpError
 from ..layout import NdSbp, Partial, Placement, Range, Sbp, Split, balanced, boxes, broadcast, cut
-from ..numerics import aligned, is_half, is_integer
+from ..numerics import aligned, bool_, is_half, is_integer
 from .node import Meta
 from .primitive import Rule
 from .space import Space, axis_of
@@ -72,6 +72,8 @@ def derive(rule: Rule, space: Space, integer: bool) -> list[AxisSignature]:
             inputs = tuple(Partial(kind) if i in operands else broadcast for i in range(n))
             word = "keeps the bits" if exact else "is right in real arithmetic only"
             found.append(AxisSignature(inputs, (Partial(out),) * m, None, exact, f"P carried, {carry.name}: {word}"))
+    if bool_ in rule.dtypes:  # bools fold by max and min alone
+        found = [s for s in found if Partial("sum") not in (*s.inputs, *s.outputs)]
     return found
 
 

@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from ..errors import AttributeValueError, DtypeError
-from ..layout import Placement, Split
+from ..layout import Placement, Split, broadcast
 from ..numerics import is_float
 from ..state import Override
 from ..tensor.tensor import Tensor
 from .hooks import HookHandle, Hooks
-from .parameter import Parameter
+from .parameter import Parameter, laid_out, like
 from .state import Loaded, load_state, state_of
 
 T = TypeVar("T")
@@ -83,9 +83,9 @@ class Module:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, (Parameter, Module)):
-            kind = 0 if isinstance(value, Parameter) else 2
-            self._forget(name, keep=kind)
-            self._tables()[kind][name] = value
+            place = 0 if isinstance(value, Parameter) else 2
+            self._forget(name, keep=place)
+            self._tables()[place][name] = value
             return
         for table, kind in zip(self._tables() if "_parameters" in self.__dict__ else (), _KINDS):
             if name in table:
@@ -298,9 +298,10 @@ class Module:
         """Every tensor moved first, then put in place, so that an error changes nothing; shared ones stay shared."""
         with Override(grad=False):
             parameters = [(cell, move(name, cell.detach())) for name, cell in self.named_parameters()]
+            grads = [None if cell.grad is None else like(cell.grad, moved) for cell, moved in parameters]
             buffers = {id(cell): move(name, cell.detach()) for name, cell in self.named_buffers()}
-        for cell, moved in parameters:
-            cell.relocate(moved)
+        for (cell, moved), grad in zip(parameters, grads):
+            cell.relocate(moved, grad)
         for module in self.modules():
             for name, cell in module._buffers.items():  # type: ignore[assignment]
                 if cell is not None:
@@ -350,18 +351,8 @@ def _once(named: Iterator[tuple[str, T]]) -> Iterator[tuple[str, T]]:
 
 def _fitting(sbp: Any, tensor: Tensor) -> Any:
     """`sbp` with S(i) replaced by B where the tensor has no dimension i."""
-    from ..layout import broadcast
 
     def fit(one: Any) -> Any:
         return broadcast if isinstance(one, Split) and not -tensor.ndim <= one.axis < tensor.ndim else one
 
     return [fit(one) for one in sbp] if isinstance(sbp, Sequence) else fit(sbp)
-
-
-def laid_out(tensor: Tensor, placement: Placement, sbp: Any) -> Tensor:
-    """The logical value of `tensor` in a layout; of a local tensor that is its value, equal on all ranks."""
-    if tensor.is_global:
-        return tensor.to_global(placement, sbp)
-    from ..layout import broadcast
-
-    return tensor.to_global(placement, (broadcast,) * placement.ndim).to_global(placement, sbp)

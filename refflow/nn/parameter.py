@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Any, Self
 
 from ..errors import DtypeError
+from ..functional.arithmetic import cast
 from ..ir import Value
-from ..layout import reduced
+from ..layout import Placement, broadcast, reduced
 from ..state import Override
 from ..tensor.tensor import Tensor
 
@@ -30,19 +31,17 @@ class Parameter(Tensor):
         if requires_grad:
             self.requires_grad_()
 
-    def relocate(self, moved: Tensor) -> None:
-        """Gives the cell the value of `moved`, of the same shape, with its layout and dtype; `.grad` follows
-        (NN-TO-GLOBAL).
+    def relocate(self, moved: Tensor, grad: Tensor | None) -> None:
+        """Gives the cell the value of `moved`, of the same logical shape, with its layout and dtype, and this gradient.
 
-        Unlike `write`, which keeps layout and dtype.  A leaf stays a leaf: no gradient crosses the move.
+        Unlike `write`, which keeps layout and dtype.  A leaf stays a leaf: no gradient crosses the move (NN-TO-GLOBAL).
         """
-        wanted, grad = self.requires_grad, self.grad
+        wanted = self.requires_grad
         self._value = _fresh(moved.value)
         self._version += 1
         if wanted:
             self._own(self._value)
-        if grad is not None:
-            self.grad = like(grad, self)
+        self.grad = grad
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copy = type(self)(self.detach(), self.requires_grad)
@@ -61,10 +60,16 @@ def _fresh(value: Value) -> Value:
     return Value(value.meta, value.shards, ragged=value.ragged)
 
 
+def laid_out(tensor: Tensor, placement: Placement, sbp: Any) -> Tensor:
+    """The logical value of `tensor` in a layout; of a local tensor that is its value, equal on all ranks (checked)."""
+    whole = tensor if tensor.is_global else tensor.to_global(placement, (broadcast,) * placement.ndim)
+    return whole.to_global(placement, sbp)
+
+
 def like(grad: Tensor, cell: Tensor) -> Tensor:
     """A gradient in the dtype of `cell` and in its layout with P reduced (AUTO-LEAF)."""
     with Override(grad=False):
-        grad = grad.detach().to(dtype=cell.dtype)  # type: ignore[attr-defined]
+        grad = cast(grad.detach(), cell.dtype)
         if cell.is_global:
-            return grad.to_global(cell.placement, reduced(cell.sbp))
+            return laid_out(grad, cell.placement, reduced(cell.sbp))
         return grad.to_local() if grad.is_global else grad

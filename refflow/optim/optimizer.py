@@ -136,7 +136,10 @@ def keep(state: State, name: str, value: Tensor, p: Tensor) -> Tensor:
     """Keeps `value` as state `name`, in the layout of the parameter `p`, and returns it (OPT-LAYOUT)."""
     if p.is_global:
         value = value.to_global(p.placement, p.sbp)  # nothing to do but where a mesh axis of one rank hides a split
-    state[name] = value
+    if name in state:
+        state[name].write(value.value)  # the same cell from the first step on: a graph finds it there
+    else:
+        state[name] = Tensor(value.value)
     return value
 
 

@@ -80,7 +80,7 @@ def _moves_text(moved: Mapping[tuple[int, int], Sequence[Box]], itemsize: int) -
             sizes = [sum(map(volume, parts)) * itemsize for (_, target), parts in pairs.items() if target == rank]
             lines.append(f"    {len(sizes)} ranks -> rank {rank}  {sum(sizes):>9d} bytes")
         return lines
-    for (source, target), parts in pairs.items():
+    for (source, target), parts in sorted(pairs.items()):
         amount = sum(map(volume, parts)) * itemsize
         lines.append(f"    rank {source} -> rank {target}  {amount:>9d} bytes   {', '.join(dict.fromkeys(map(slices, parts)))}")
     return lines

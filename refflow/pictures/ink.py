@@ -94,6 +94,8 @@ class Drawing:
         """A line of text whose baseline starts (`at` "middle": is centred, "end": ends) at x, y, on a `ground` if one
         is given.
         """
+        if not words:
+            return
         w = width_of(words, size, mono)
         left = x - {"start": 0, "middle": w / 2, "end": w}[at]
         if ground:

@@ -39,23 +39,26 @@ def regions(shape: tuple[int, ...], placement: Placement, sbp: NdSbp) -> dict[Re
     ``0 | 1``: they hold parts of a dimension that is not drawn.
     """
     held = {rank: flat_region(box) for rank, box in boxes(shape, placement, sbp).items() if volume(box)}
-    return {region: _expression(region, held, placement, sbp, ()) for region in dict.fromkeys(held.values())}
+    return {region: _expression(region, held, placement, sbp, ())[0] for region in dict.fromkeys(held.values())}
 
 
-def _expression(region: Region, held: Mapping[int, Region], placement: Placement, sbp: NdSbp, coords: tuple[int, ...]) -> str:
+def _expression(
+    region: Region, held: Mapping[int, Region], placement: Placement, sbp: NdSbp, coords: tuple[int, ...]
+) -> tuple[str, bool]:  # fmt: skip
+    """Who holds a region among the ranks that start with `coords`, and whether that needs brackets."""
     axis = len(coords)
     if axis == placement.ndim:
         rank = placement.rank_at(coords)
-        return str(rank) if held.get(rank) == region else ""
+        return (str(rank) if held.get(rank) == region else ""), False
     inner = [_expression(region, held, placement, sbp, (*coords, i)) for i in range(placement.mesh[axis])]
-    found = [text for text in inner if text]
+    found = [(text, compound) for text, compound in inner if text]
     if len(found) < 2:
-        return "".join(found)
+        return found[0] if found else ("", False)
     one = sbp[axis]
     if isinstance(one, Partial) and one.kind != "sum":
-        return f"{one.kind}({', '.join(found)})"
+        return f"{one.kind}({', '.join(text for text, _ in found)})", False
     sign = " = " if isinstance(one, Broadcast) else " + " if isinstance(one, Partial) else " | "
-    return sign.join(f"({text})" if " " in text and text[:1] != "(" else text for text in found)
+    return sign.join(f"({text})" if compound else text for text, compound in found), True
 
 
 def note(rank: int, placement: Placement, sbp: NdSbp) -> str:

@@ -24,7 +24,9 @@ WAYS: tuple[tuple[Sbp, str, str], ...] = (
     (partial_sum, "partial_sum", "x is the sum of what they hold"),
 )
 # Four addends anyone can add up.
-ADDENDS = np.array([[[(3 * r + 5 * i + 7 * j + i * j * r) % 5 for j in range(4)] for i in range(4)] for r in range(4)])
+ADDENDS = np.array(
+    [[[(3 * r + 2 * i + 3 * j + 2 * (r * i + 1) * (j + r)) % 7 for j in range(4)] for i in range(4)] for r in range(4)]
+)  # fmt: skip
 X = np.add.reduce(ADDENDS)  # integers: exact in any order
 CELL, ROW = 21.0, 118.0
 
@@ -34,7 +36,8 @@ def readme_picture() -> Picture:
     ranks, shape = Placement("cpu", [0, 1, 2, 3]), X.shape
     drawing, frame = Drawing(), Frame(X.shape, (999, 999), (CELL, CELL))
     drawing.text(18, 30, "One logical matrix x on four ranks", 17, bold=True)
-    drawing.text(18, 52, "A program is written on x. Its sbp says what each rank holds; the result never depends on it, not in one bit.", 12.5, fill=FAINT)
+    words = "A program is written on x. Its sbp says what each rank holds; the result never depends on it, not in one bit."
+    drawing.text(18, 52, words, 12.5, fill=FAINT)
     drawing.text(18, 92, "x", 14, bold=True)
     drawing.text(30, 92, "(4, 4), float32: 64 bytes", 11, fill=FAINT)
     _plain_matrix(drawing, frame, 18, 104)
@@ -102,7 +105,7 @@ def _table(drawing: Drawing, x: float, y: float, moved: dict[tuple[Sbp, Sbp], in
             words = "" if i == j else f"{amount}"
             drawing.text(cell[0] + cell[2] / 2, cell[1] + high / 2 + 3, words, 11.5, at="middle")
     drawing.text(x, y + 58, "from", 10.5, fill=FAINT)
-    drawing.text(x, y + 66 + 4 * high + 20, "0: each rank drops what it need not hold", 10.5, fill=FAINT)
+    drawing.text(x, y + 66 + 4 * high + 20, "0: every rank has all it needs already", 10.5, fill=FAINT)
 
 
 def _text(moved: dict[tuple[Sbp, Sbp], int]) -> str:

@@ -34,6 +34,7 @@ _TAG = 7
 _ALIGN = 16  # pieces of a message start at multiples of this, so that arrays can be read where they lie
 _YIELDS = 2000  # polls that only offer the CPU to others, before sleeping between polls
 _NAPS = (50e-6, 1e-3)  # seconds slept between polls: at first, at most
+_NAP_GROWTH = 1.2
 _GRACE = 15.0  # seconds a failing process waits for the others to notice, before it ends and MPI with it
 
 
@@ -131,7 +132,7 @@ class MpiWorld:
                 _yield_cpu()
             else:
                 time.sleep(nap)
-                nap = min(2 * nap, _NAPS[1])
+                nap = min(_NAP_GROWTH * nap, _NAPS[1])
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class LockstepWorld:
         return dict(sorted(entry for entries in self._meet(call, mine).values() for entry in entries.items()))
 
     def describe(self) -> str:
-        return f"lockstep world of {self.size} ranks in threads, this is rank {self._rank}"
+        return f"lockstep world of {self.size} rank{'s' if self.size > 1 else ''} in threads, this is rank {self._rank}"
 
     def _meet(self, call: str, content: Any) -> dict[int, Any]:
         self._number += 1

@@ -50,9 +50,9 @@ def test_the_order_is_the_permutation_of_seed_and_epoch():
     loader = DataLoader(ROWS, 3, shuffle=True, seed=5)
     for epoch in range(3):
         wanted = permutation(7, 5, SHUFFLE_STREAM + epoch).tolist()
-        assert sum(labels(loader), []) == wanted and loader.epoch == epoch + 1
+        assert [i for batch in labels(loader) for i in batch] == wanted and loader.epoch == epoch + 1
     loader.set_epoch(1)
-    assert sum(labels(loader), []) == permutation(7, 5, SHUFFLE_STREAM + 1).tolist()
+    assert [i for batch in labels(loader) for i in batch] == permutation(7, 5, SHUFFLE_STREAM + 1).tolist()
 
 
 @given(mesh=st.sampled_from([(1,), (2,), (3,), (2, 2)]), data=st.data(), size=st.integers(1, 7), shuffle=st.booleans())
@@ -149,3 +149,5 @@ def test_samples_that_do_not_stack_are_refused():
 
     with pytest.raises(ShapeError, match="alike"):
         next(iter(DataLoader(Ragged(4), 4)))
+    with pytest.raises(ShapeError, match="like sample 0"):
+        list(DataLoader(Ragged(4), 1, placement=flow.placement("cpu", [0]), sbp=B))

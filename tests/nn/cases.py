@@ -96,9 +96,7 @@ CASES: dict[str, Case] = {
         i(4, 5),
         f(4, kind="positive", grad=False),
     ),
-    "nll_loss": case(
-        lambda x, t, w: F.nll_loss(x, t, w), f(5, 4), i(4, 5), f(4, kind="positive", grad=False)
-    ),
+    "nll_loss": case(lambda x, t, w: F.nll_loss(x, t, w), f(5, 4), i(4, 5), f(4, kind="positive", grad=False)),
     "mse_loss": case(F.mse_loss, f(5, 3), f(5, 3)),
     "l1_loss": case(F.l1_loss, f(5, 3), f(5, 3)),
     "smooth_l1_loss": case(F.smooth_l1_loss, f(5, 3), f(5, 3), beta=0.7),

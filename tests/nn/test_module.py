@@ -209,9 +209,12 @@ def test_dicts_and_parameter_containers() -> None:  # NN-CONTAINER
     assert [name for name, _ in held.named_parameters()] == ["a.weight", "a.bias"]
     p, q = (nn.Parameter(flow.ones(n)) for n in (1, 2))
     listed = nn.ParameterList([p]).append(q)
-    assert listed[-1] is q and list(listed)[0] is p and [n for n, _ in listed.named_parameters()] == ["0", "1"]
+    assert listed[-1] is q and next(iter(listed)) is p and [n for n, _ in listed.named_parameters()] == ["0", "1"]
     assert nn.ParameterDict({"p": p})["p"] is p
-    assert repr(listed) == "ParameterList(\n  (0): Parameter of shape (1,), float32\n  (1): Parameter of shape (2,), float32\n)"
+    assert (
+        repr(listed)
+        == "ParameterList(\n  (0): Parameter of shape (1,), float32\n  (1): Parameter of shape (2,), float32\n)"
+    )
 
 
 def test_repr() -> None:  # NN-MODULE

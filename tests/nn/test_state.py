@@ -51,7 +51,7 @@ def test_names_and_snapshots() -> None:  # NN-STATE
     nn.init.zeros_(net[0].weight)
     assert flow.same_bits(state["0.weight"].numpy(), before)
     assert net.state_dict(keep_vars=True)["0.weight"] is net[0].weight
-    assert list(net[0].state_dict(prefix="x."))[0] == "x.weight"
+    assert next(iter(net[0].state_dict(prefix="x."))) == "x.weight"
 
 
 def test_buffers_that_are_not_saved_and_shared_parameters() -> None:  # NN-STATE

@@ -67,7 +67,7 @@ REDUCTION: dict[str, tuple[Function, Function]] = {
     "sum -1 keepdim": (lambda x: x.sum(-1, keepdim=True), lambda a: a.sum(-1, keepdims=True)),
     "sum both": (lambda x: x.sum((1, 0)), lambda a: a.sum()),
     "sum none": (lambda x: x.sum([]), lambda a: a.sum()),
-    "mean": (lambda x: x.sum(0).mul(4).mean(), lambda a: a.sum(0).mean() * 4),
+    "mean": (lambda x: x.reshape(-1)[:16].mean(), lambda a: a.ravel()[:16].mean()),
     "mean 0": (lambda x: x.mean(0), lambda a: a.mean(0)),
     "var": (lambda x: x.mul(4).var(0, correction=0), lambda a: (a * 4).var(0)),
     "amax": (lambda x: x.amax(), lambda a: a.max()),
@@ -151,7 +151,7 @@ def _index_add(a: Any, source: Any) -> Any:
     return out
 
 
-@pytest.mark.parametrize("table", [MOVEMENT, REDUCTION, CONTRACTION, ELEMENTWISE], ids=["movement", "reduction", "contraction", "elementwise"])
+@pytest.mark.parametrize("table", [MOVEMENT, REDUCTION, CONTRACTION, ELEMENTWISE], ids=["move", "reduce", "contract", "each"])
 @pytest.mark.parametrize("layout", MATRIX_LAYOUTS, ids=layout_id)
 def test_function(table: dict[str, tuple[Function, Function]], layout: Any) -> None:
     """Shape and values are NumPy's, whatever the layout and the signatures (TENSOR-METHODS)."""

@@ -38,12 +38,17 @@ def launch(size: int, folder: Path, case: str, runner: tuple[str, ...] = ("-m", 
     """Exit status, standard error and rank -> what it reported, of a case run in `size` processes."""
     command = [mpiexec(), "-n", str(size), sys.executable, *runner, str(PROGRAM), str(folder), case]
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=HANG, check=False
-    )
+    environment = {**os.environ, "PYTHONPATH": path}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
+        try:
+            _, stderr = process.communicate(timeout=HANG)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # the launcher ends its processes
+            raise
     reports = {int(file.stem): json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     assert not left_over(str(folder))
-    return done.returncode, done.stderr, reports
+    return process.returncode, stderr, reports
 
 
 def left_over(word: str) -> list[str]:
@@ -101,6 +106,7 @@ CALL = r"all_gather S\(0\) on .* of \(4, 4\) float32"
         ("failing", rf"collective 2\):\n  ranks 0, 2: {CALL}\n  rank 1: failed: KeyError: 'only here'"),
         ("large", r"collective 2\):\n  ranks 0, 2: all_gather .* \(4096, 1024\) float32\n  rank 1: left: its program"),
     ],
+    ids=["early", "failing", "large"],
 )
 def test_a_process_that_ends_early_is_an_error_on_the_others(case: str, message: str, tmp_path: Path) -> None:
     """ERR-LEFT"""
@@ -156,7 +162,8 @@ def test_one_process_is_an_mpi_world_too(tmp_path: Path) -> None:
     """WORLD-MPI: without a launcher there is one process; the default world stays virtual."""
     code = (
         "import refflow as flow; print(flow.world.current_world().describe()); flow.mpi_world(1); flow.barrier();"
-        "print(flow.world.current_world().describe(), flow.arange(3, placement=flow.placement('cpu', [0]), sbp=flow.sbp.split(0)).sum().item());"
+        "x = flow.arange(3, placement=flow.placement('cpu', [0]), sbp=flow.sbp.split(0));"
+        "print(flow.world.current_world().describe(), x.sum().item());"
         "flow.mpi_world(2)"
     )
     mpiexec()

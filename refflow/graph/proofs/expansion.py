@@ -11,10 +11,24 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
+import numpy as np
+
 from ..plan import Plan, PlanError
 from .rates import actions
 
 SELF, DATA, CREDIT, TURN, POST, HELD = range(6)
+
+
+class Adjacent:
+    """The edges at each event, in two flat lists: a hundred thousand small ones would cost more than the proof."""
+
+    def __init__(self, ends: list[int], events: int) -> None:
+        column = np.asarray(ends, dtype=np.int64)
+        self.edges: list[int] = np.argsort(column, kind="stable").tolist()
+        self.start: list[int] = np.concatenate(([0], np.cumsum(np.bincount(column, minlength=events)))).tolist()
+
+    def __getitem__(self, event: int) -> list[int]:
+        return self.edges[self.start[event] : self.start[event + 1]]
 
 
 @dataclass
@@ -53,20 +67,14 @@ class Events:
         return len(self.task) - 1
 
     @cached_property
-    def outgoing(self) -> list[list[int]]:
+    def outgoing(self) -> Adjacent:
         """Edge numbers by source event."""
-        out: list[list[int]] = [[] for _ in self.task]
-        for number, source in enumerate(self.source):
-            out[source].append(number)
-        return out
+        return Adjacent(self.source, len(self.task))
 
     @cached_property
-    def incoming(self) -> list[list[int]]:
+    def incoming(self) -> Adjacent:
         """Edge numbers by target event."""
-        into: list[list[int]] = [[] for _ in self.task]
-        for number, target in enumerate(self.target):
-            into[target].append(number)
-        return into
+        return Adjacent(self.target, len(self.task))
 
     def time(self, event: int) -> Fraction:
         """How long the event takes: an action its task's time, posts and returns nothing."""

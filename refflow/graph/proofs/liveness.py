@@ -91,7 +91,9 @@ def _waits(events: Events, edges: list[int]) -> list[Wait]:
 def explain(events: Events, waits: list[Wait]) -> str:
     """The cycle in words, starting with who waits for data, if anybody does."""
     first = next((i for i, wait in enumerate(waits) if wait.why == DATA), 0)
-    turned = [wait for wait in waits[first:] + waits[:first] if wait.awaited != wait.waiter or wait.why not in (POST, SELF)]
+    turned = [
+        wait for wait in waits[first:] + waits[:first] if wait.awaited != wait.waiter or wait.why not in (POST, SELF)
+    ]
     lines = [_words(events, wait) for wait in turned]
     return "deadlock: " + ",\n  which ".join(lines) + ", and so nobody ever acts"
 

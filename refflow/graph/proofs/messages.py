@@ -106,7 +106,9 @@ def faults(plan: Plan, counts: tuple[int, ...] | None = None) -> list[str]:
         return [*found, f"PROOF-MESSAGES: message '{_name(plan, odd[0])}' {how}"]
     for message in plan.messages:
         if message != _message(plan, (message.register, message.index)):
-            found.append(f"PROOF-MESSAGES: message '{_name(plan, (message.register, message.index))}' is between other ranks")
+            found.append(
+                f"PROOF-MESSAGES: message '{_name(plan, (message.register, message.index))}' is between other ranks"
+            )
     place = {crossing: position for position, crossing in enumerate(listed)}
     for (rank, name), crossings in lists.items():
         for one, two in zip(crossings, crossings[1:]):

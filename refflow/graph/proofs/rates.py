@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from fractions import Fraction
 
 from ..plan import Plan, PlanError
@@ -18,12 +19,12 @@ _ONE = Fraction(1)
 
 def actions(plan: Plan) -> tuple[int, ...]:
     """The actions of each task in one iteration: the least whole solution; `PlanError` names two rates that clash."""
-    links = _links(plan)
+    paces = _stream_paces(plan)
     cycles: list[Fraction | None] = [None] * len(plan.tasks)
     result = [0] * len(plan.tasks)
     for root in range(len(plan.tasks)):
         if cycles[root] is None:
-            group = _spread(plan, links, root, cycles)
+            group = _spread(plan, paces, root, cycles)
             values = [cycles[t] or _ONE for t in group]
             scale = Fraction(math.lcm(*(v.denominator for v in values)), 1)
             scale /= math.gcd(*(int(v * scale) for v in values))
@@ -32,47 +33,67 @@ def actions(plan: Plan) -> tuple[int, ...]:
     return tuple(result)
 
 
-def _links(plan: Plan) -> list[list[tuple[int, Fraction, str]]]:
-    """For each task its neighbours, their cycles per cycle of its own, and why."""
-    links: list[list[tuple[int, Fraction, str]]] = [[] for _ in plan.tasks]
+_Pace = tuple[int, int, int, str]  # a neighbour, its cycles for so many of one's own, and why
 
-    def link(a: int, b: int, ratio: Fraction, why: str) -> None:
-        links[a].append((b, ratio, why))
-        links[b].append((a, _ONE / ratio if ratio != 1 else ratio, why))
 
-    for register in plan.registers:
-        gives = plan.tasks[register.producer].gives
-        for consumer in register.consumers:
-            takes = plan.tasks[consumer].takes
-            ratio = _ONE if gives == takes else Fraction(gives, takes)
-            link(register.producer, consumer, ratio, f"register '{register.name}'")
+def _stream_paces(plan: Plan) -> dict[int, list[_Pace]]:
+    """What static orders ask of the tasks in them, each against the first."""
+    paces: dict[int, list[_Pace]] = {}
     for stream in plan.streams:
         entries = Counter(stream.order)
         first = next(iter(entries), 0)
+        why = f"the order of stream '{stream.name}' of rank {stream.rank}"
         for other in list(entries)[1:]:
-            ratio = Fraction(entries[other] * plan.tasks[first].count, entries[first] * plan.tasks[other].count)
-            link(first, other, ratio, f"the order of stream '{stream.name}' of rank {stream.rank}")
-    return links
+            his, mine = entries[other] * plan.tasks[first].count, entries[first] * plan.tasks[other].count
+            paces.setdefault(first, []).append((other, his, mine, why))
+            paces.setdefault(other, []).append((first, mine, his, why))
+    return paces
 
 
-def _spread(
-    plan: Plan, links: list[list[tuple[int, Fraction, str]]], root: int, cycles: list[Fraction | None]
-) -> list[int]:
+def _paces(plan: Plan, task: int) -> Iterator[tuple[int, int, int, int]]:
+    """What the registers of a task ask of its neighbours: neighbour, its cycles, for so many of the task's, register."""
+    me = plan.tasks[task]
+    for id in me.outputs:
+        for consumer in plan.registers[id].consumers:
+            yield consumer, me.gives, plan.tasks[consumer].takes, id
+    for id in me.inputs:
+        producer = plan.registers[id].producer
+        yield producer, me.takes, plan.tasks[producer].gives, id
+
+
+def _spread(plan: Plan, paces: dict[int, list[_Pace]], root: int, cycles: list[Fraction | None]) -> list[int]:
     """Solves one connected component from `root`; returns its tasks."""
     cycles[root] = _ONE
     group = [root]
     for task in group:  # grows while it is read
-        mine = cycles[task] or _ONE
-        for other, ratio, why in links[task]:
-            wanted = mine if ratio is _ONE else mine * ratio
-            found = cycles[other]
-            if found is None:
-                cycles[other] = wanted
-                group.append(other)
-            elif found is not wanted and found != wanted:
-                raise PlanError(
-                    f"PROOF-RATES: '{plan.tasks[task].name}' and '{plan.tasks[other].name}' cannot keep pace: {why} asks "
-                    f"for {wanted} cycles of '{plan.tasks[other].name}' where the other edges ask for {found}, so registers "
-                    f"would pile up or run out"
-                )
+        for other, his, mine, register in _paces(plan, task):
+            _meet(plan, cycles, group, (task, other), (his, mine), register)
+        for other, his, mine, why in paces.get(task, ()):
+            _meet(plan, cycles, group, (task, other), (his, mine), why)
     return group
+
+
+def _meet(
+    plan: Plan,
+    cycles: list[Fraction | None],
+    group: list[int],
+    pair: tuple[int, int],
+    pace: tuple[int, int],
+    why: int | str,
+) -> None:
+    task, other = pair
+    his, mine = pace
+    wanted = cycles[task] or _ONE
+    if his != mine:
+        wanted = wanted * his / mine
+    found = cycles[other]
+    if found is None:
+        cycles[other] = wanted
+        group.append(other)
+    elif found is not wanted and found != wanted:
+        reason = why if isinstance(why, str) else f"register '{plan.registers[why].name}'"
+        raise PlanError(
+            f"PROOF-RATES: '{plan.tasks[task].name}' and '{plan.tasks[other].name}' cannot keep pace: {reason} asks for "
+            f"{wanted} cycles of '{plan.tasks[other].name}' where the other edges ask for {found}, so registers would pile "
+            f"up or run out"
+        )

@@ -1,0 +1,64 @@
+"""Every notebook runs from a fresh kernel, each cell in little time, and its pictures are there (NB-RUNS)."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refflow
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def run(path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The notebook, executed; the kernel finds this refflow, installed or not."""
+    found = [str(Path(refflow.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
+    notebook = nbformat.read(path, as_version=4)
+    folder = {"metadata": {"path": str(path.parent)}}
+    return nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", resources=folder).execute()
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_is_stored_clean(path: Path) -> None:
+    """NB-CLEAN: valid, no outputs, no counts: what is stored is what was written."""
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        assert cell.cell_type != "code" or (cell.outputs == [] and cell.execution_count is None)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NB-RUNS: no cell fails; the time of a cell is measured, and only told, because machines differ."""
+    notebook = run(path, monkeypatch)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            times = cell.metadata["execution"]
+            took = datetime.fromisoformat(times["shell.execute_reply"]) - datetime.fromisoformat(times["iopub.execute_input"])
+            if took.total_seconds() > 1:
+                print(f"{path.name}: {took.total_seconds():.1f} s for {cell.source.splitlines()[0]!r}")
+
+
+def test_the_first_notebook_shows_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NB-GLOBAL-TENSORS: pictures as SVG and as text, one digest for twelve runs, four results of the ring."""
+    notebook = run(ROOT / "notebooks" / "01_global_tensors.ipynb", monkeypatch)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    printed = ["".join(o.get("text", "") for o in cell.outputs) for cell in code]
+    shown = [o["data"] for cell in code for o in cell.outputs if "data" in o]
+    pictures = [data for data in shown if "image/svg+xml" in data]
+    assert len(pictures) == 7 and all("rank 0" in data["text/plain"] for data in pictures)
+    (digests,) = (text for text in printed if "tensor parallel" in text)
+    assert len(digests.splitlines()) == 12 and len({line.split()[-1] for line in digests.splitlines()}) == 1
+    ring, ours = (text for text in printed if " bits " in text and "bytes" not in text)
+    assert [len({line.split()[-1] for line in text.splitlines()}) for text in (ring, ours)] == [4, 1]
+    assert any("reduce_scatter" in text and "gradient: (B,)" in text for text in printed)
