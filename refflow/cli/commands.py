@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from ..errors import AttributeValueError, CheckpointError, PlacementError, RefflowError, WorldError
+from ..errors import AttributeValueError, CheckpointError, DivergenceError, PlacementError, RefflowError, WorldError
 from ..world import current_world, virtual_world
 
 EPILOG = """\
@@ -21,26 +22,26 @@ Without it --ranks N are virtual, in this process.  The bits are the same."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command given by `argv` (default: the program's own arguments) and returns its exit code."""
-    parser = make_parser()
     try:
-        args = parser.parse_args(argv)
-    except SystemExit as exit:  # argparse has said what is wrong, or printed the help
-        return exit.code if isinstance(exit.code, int) else 2
-    command: Callable[[argparse.Namespace], int] = args.command
-    try:
+        args = make_parser().parse_args(argv)
+        command: Callable[[argparse.Namespace], int] = args.command
         return command(args)
-    except (AttributeValueError, PlacementError, WorldError, CheckpointError) as error:
-        return _complain(error, 2)
-    except RefflowError as error:
-        return _complain(error, 1)
+    except SystemExit as exit:  # what is wrong was said, or the help was printed
+        return exit.code if isinstance(exit.code, int) else 2
     except KeyboardInterrupt:
         print("refflow: interrupted", file=sys.stderr)
         return 130
 
 
-def _complain(error: RefflowError, code: int) -> int:
-    print(f"refflow: error: {error}", file=sys.stderr)
-    return code
+@contextmanager
+def _errors_said() -> Iterator[None]:
+    """Ends the command with one line instead of a traceback: code 2 for what the user asked, 1 for what happened."""
+    try:
+        yield
+    except RefflowError as error:
+        print(f"refflow: error: {error}", file=sys.stderr)
+        asked = isinstance(error, (AttributeValueError, PlacementError, WorldError, CheckpointError))
+        raise SystemExit(2 if asked and not isinstance(error, DivergenceError) else 1) from error
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -114,27 +115,30 @@ def _train(args: argparse.Namespace) -> int:
     from .digits import arrange, train
 
     parallel = args.parallel or ("hybrid" if args.mesh and len(args.mesh) > 1 else "data")
-    ranks = args.ranks
-    if ranks is None and args.mesh is None:
-        ranks = current_world().size
-    arrangement = arrange(parallel, ranks, args.mesh)
-    recipe = {name: value for name in ("model", "seed", "epochs", "batch", "lr") if (value := getattr(args, name)) is not None}
-    with virtual_world(arrangement.placement.size):
-        first = 0 in current_world().owned
-        with report.progress(shown=first and not args.quiet and not args.json) as progress:
-            result = train(
-                recipe, arrangement, steps=args.steps, save_to=args.save, resume=args.resume,
-                begin=progress.begin, each=progress.each,
-            )  # fmt: skip
-        if first:
-            (report.print_json if args.json else report.print_result)(result, args.save)
+    names = ("model", "seed", "epochs", "batch", "lr")
+    recipe = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    with _errors_said():
+        ranks = current_world().size if args.ranks is None and args.mesh is None else args.ranks
+        arrangement = arrange(parallel, ranks, args.mesh)
+        with virtual_world(arrangement.placement.size):
+            first = 0 in current_world().owned
+            with report.progress(shown=first and not args.quiet and not args.json) as progress:
+                result = train(
+                    recipe, arrangement, steps=args.steps, save_to=args.save, resume=args.resume,
+                    begin=progress.begin, each=progress.each,
+                )  # fmt: skip
+            if first:
+                (report.print_json if args.json else report.print_result)(result, args.save)
     return 0
 
 
 def _run(args: argparse.Namespace) -> int:
-    from .script import run_script
+    from .script import require_script, run_script
 
-    with virtual_world(args.ranks or current_world().size):
+    with _errors_said():
+        require_script(args.script)
+        world = virtual_world(args.ranks or current_world().size)
+    with world:  # the errors of the script are its author's to read in full
         return run_script(args.script, args.args)
 
 
@@ -151,8 +155,9 @@ def _check(args: argparse.Namespace) -> int:
 def _bench(args: argparse.Namespace) -> int:
     from . import bench, report
 
-    if 0 in current_world().owned:
-        report.print_measures(bench.eager(), as_json=args.json)
+    with _errors_said():
+        measures = bench.eager()  # in worlds of its own: an error under MPI
+    report.print_measures(measures, as_json=args.json)
     return 0
 
 

@@ -213,7 +213,7 @@ class Run:
                     loss.backward()
                     self.optimizer.step()
                 self.schedule.step()
-                self.step, self.loss = self.step + 1, loss.detach()
+                self.step, self.loss = self.step + 1, loss.snapshot()
                 each(self, loss)
                 if self.step >= step:
                     return
@@ -269,7 +269,7 @@ def read(path: str | os.PathLike[str], placement: Placement) -> Mapping[str, Any
     """The checkpoint of a run, its tensors on `placement`.  Errors: `CheckpointError`."""
     tree = load(path, placement=placement, sbp=(broadcast,) * placement.ndim)
     wanted = {"recipe", "step", "generator", "model", "optimizer", "schedule", "loader"}
-    if not isinstance(tree, Mapping) or not wanted <= set(tree):
+    if not isinstance(tree, Mapping) or not wanted <= set(tree) or set(tree["recipe"]) != set(Recipe.__annotations__):
         raise CheckpointError(f"'{os.fspath(path)}' is not a checkpoint of `refflow train digits`")
     return tree
 

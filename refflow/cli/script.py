@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from ..errors import AttributeValueError
 
 
-def run_script(script: str, args: Sequence[str]) -> int:
-    """Runs the file `script` as `__main__` with `args`; returns the code it exits with.  Its exceptions pass through.
-
-    Errors: `AttributeValueError` if there is no such file.
-    """
+def require_script(script: str) -> None:
+    """`AttributeValueError` if there is no such file."""
     if not os.path.isfile(script):
         raise AttributeValueError(f"run: there is no file '{script}'")
+
+
+def run_script(script: str, args: Sequence[str]) -> int:
+    """Runs the file `script` as `__main__` with `args`; returns the code it exits with.  Its exceptions pass through."""
     argv, path = sys.argv, list(sys.path)
     sys.argv = [script, *args]
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))

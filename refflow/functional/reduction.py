@@ -80,11 +80,16 @@ def std(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False)
 
 
 def norm(x: Tensor, p: float = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """The p-norm over `dim`, p = 1, 2 or inf; sums are folded before the root is taken (OPS-NORM)."""
-    from .arithmetic import absolute
+    """The p-norm over `dim`, p = 1, 2 or inf; sums are folded before the root is taken (OPS-NORM).
+
+    The gradient of the 2-norm at 0 is 0.
+    """
+    from .arithmetic import absolute, eq, where
 
     if p == 2:
-        return sqrt(sum(mul(x, x), dim, keepdim))
+        squared = sum(mul(x, x), dim, keepdim)
+        zero = eq(squared, 0.0)
+        return where(zero, 0.0, sqrt(where(zero, 1.0, squared)))
     if p == 1:
         return sum(absolute(x), dim, keepdim)
     if p == math.inf:

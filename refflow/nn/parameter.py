@@ -44,10 +44,10 @@ class Parameter(Tensor):
         self.grad = grad
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        copy = type(self)(self.detach(), self.requires_grad)
+        copy = type(self)(self.snapshot(), self.requires_grad)
         copy.name = self.name
         if self.grad is not None:
-            copy.grad = self.grad.detach()
+            copy.grad = self.grad.snapshot()
         memo[id(self)] = copy
         return copy
 

@@ -42,7 +42,7 @@ def saved_cells(module: Module, prefix: str = "") -> Iterator[tuple[str, Tensor]
 
 def state_of(module: Module, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
     """name -> value; values never change, so later training does not alter what was taken (NN-STATE)."""
-    return {name: cell if keep_vars else cell.detach() for name, cell in saved_cells(module, prefix)}
+    return {name: cell if keep_vars else cell.snapshot() for name, cell in saved_cells(module, prefix)}
 
 
 def load_state(module: Module, state: Mapping[str, Any], strict: bool = True) -> Loaded:

@@ -161,7 +161,7 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _snapshot(entry: Any) -> Any:
-    return entry.detach() if isinstance(entry, Tensor) else entry
+    return entry.snapshot() if isinstance(entry, Tensor) else entry
 
 
 def _check_parameter(position: int, p: Any) -> None:
@@ -178,7 +178,7 @@ def _like(x: Tensor, p: Tensor, what: str) -> Tensor:
     """`x` in the placement and sbp of `p` (its dtype is its own: the state of halves is float32)."""
     if x.shape != p.shape:
         raise ShapeError(f"load_state_dict: state {what} has shape {x.shape}, its parameter {p.shape}")
-    x = x.detach()
+    x = x.snapshot()
     if p.is_local:
         return x.to_global(Placement.all(x.placement.type), broadcast).to_local() if x.is_global else x
     if x.is_local:

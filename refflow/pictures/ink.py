@@ -7,12 +7,11 @@ light page and a dark one; it uses no ids, styles or scripts, so several can sta
 from __future__ import annotations
 
 import math
-from xml.sax.saxutils import escape
 
 Rect = tuple[float, float, float, float]  # x, y, width, height in px
 
-# Okabe and Ito, "Color Universal Design" (2008): told apart with every kind of colour blindness; their black is left to
-# the words, and their yellow is darkened so that an outline of it can be seen.
+# After Okabe and Ito, "Color Universal Design" (2008), made for colour-blind eyes: their black is a grey here, since black
+# is for words, and their yellow is darker, so that an outline of it shows.  Nothing is told by colour alone.
 PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#B8A900", "#7A7A7A")
 GROUND, INK, FAINT, RULE = "#FCFCFA", "#1F2328", "#59626B", "#C9CDD2"
 SANS = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
@@ -103,7 +102,7 @@ class Drawing:
         weight = ' font-weight="bold"' if bold else ""
         self._parts.append(
             f'<text x="{_n(x)}" y="{_n(y)}" font-family="{MONO if mono else SANS}" font-size="{_n(size)}" fill="{fill}"'
-            f' text-anchor="{at}"{weight}>{escape(words)}</text>'
+            f' text-anchor="{at}"{weight}>{_escaped(words)}</text>'
         )
         self._grow(left + w, y + size * 0.3)
 
@@ -114,12 +113,16 @@ class Drawing:
         body = "\n".join(self._parts)
         return (
             f'{note}<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{h}" viewBox="0 0 {w} {h}" role="img">\n'
-            f"<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>\n"
+            f"<title>{_escaped(title)}</title>\n<desc>{_escaped(description)}</desc>\n"
             f'<rect x="0.5" y="0.5" width="{w - 1}" height="{h - 1}" rx="8" fill="{GROUND}" stroke="{RULE}"/>\n{body}\n</svg>\n'
         )
 
     def _grow(self, x: float, y: float) -> None:
         self.width, self.height = max(self.width, x), max(self.height, y)
+
+
+def _escaped(words: str) -> str:
+    return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _n(number: float) -> str:

@@ -21,7 +21,7 @@ from ..numerics import is_float
 from ..ops.border import local_to_global, to_global, to_local
 from ..ops.elementwise import cast
 from ..state import settings
-from .view import Lens
+from .view import DETACHED, Lens
 
 Array = np.ndarray[Any, Any]
 
@@ -77,7 +77,12 @@ class Tensor:
             raise LocalGlobalError(
                 f"in-place: {kinds[0]} result cannot be written into {kinds[1]} tensor; bring it over with to_global() or to_local()"
             )
-        self._refuse_write(old)
+        self._refuse_write()
+        return self._store(value)
+
+    def _store(self, value: Value) -> Tensor:
+        """Puts a value that may be written into the cell, or through the view into its base, in the layout they have."""
+        old = self.value
         if value.meta.dtype != old.meta.dtype:
             value = cast(value, dtype=old.meta.dtype)
         if value.meta.placement is not None and (value.meta.sbp, value.meta.placement) != (
@@ -87,7 +92,7 @@ class Tensor:
             value = to_global(value, placement=old.meta.placement, sbp=old.meta.sbp)
         if self._base is not None:
             assert self._lens is not None and self._lens.put is not None
-            self._base.write(self._lens.put(self._base.value, value))
+            self._base._store(self._lens.put(self._base.value, value))
             self._value, self._seen = value, self._base.version
             return self
         if old.requires_grad and old.node is None and value.node is None:
@@ -98,13 +103,21 @@ class Tensor:
         self._version += 1
         return self
 
-    def _refuse_write(self, old: Value) -> None:
+    def _refuse_write(self) -> None:
         cell: Tensor | None = self
         while cell is not None:
             if cell._lens is not None and cell._lens.put is None:
                 raise AutogradError(
                     "in-place: writing through an expanded view would write one element many times; clone() it first"
                 )
+            if cell._lens is DETACHED:
+                assert cell._base is not None
+                if cell._base.value.node is not None:
+                    raise AutogradError(
+                        "in-place: writing through detach() would change the result of an operation behind its gradient;"
+                        " detach().clone() gives a tensor of its own"
+                    )
+                return
             if settings().grad and cell._base is None and cell.value.requires_grad and cell.value.node is None:
                 raise AutogradError(
                     "in-place: a leaf that requires a gradient cannot be changed in grad mode; use flow.no_grad()"
@@ -208,7 +221,7 @@ class Tensor:
         self.requires_grad_(wanted)
 
     def requires_grad_(self, wanted: bool = True) -> Tensor:
-        """Marks a leaf; `AutogradError` for integers, bools and results of operations."""
+        """Marks a leaf; `AutogradError` for integers, bools and results of operations.  A view so marked is a cell of its own."""
         value = self.value
         if value.node is not None:
             if wanted:
@@ -217,6 +230,7 @@ class Tensor:
         if wanted and not is_float(self.dtype):
             raise AutogradError(f"requires_grad_: only floating point tensors have gradients, found {self.dtype.name}")
         if wanted and not value.requires_grad:
+            self._base = self._lens = None
             self._value = Value(value.meta, value.shards, ragged=value.ragged)
             self._own(self._value)
         elif not wanted:
@@ -235,13 +249,26 @@ class Tensor:
 
     @property
     def data(self) -> Tensor:
-        """The same value without gradient."""
+        """This tensor without gradient: a view that writes through, in any grad mode."""
         return self.detach()
 
     def detach(self) -> Tensor:
-        """The same value, cut off from what made it."""
+        """A view of this tensor without gradient; writing to it writes here (TENSOR-DETACH)."""
+        return self.view_through(DETACHED)
+
+    def snapshot(self) -> Tensor:
+        """The present value in a cell of its own, without gradient; later writes to this tensor do not reach it."""
         value = self.value
         return Tensor(Value(value.meta, value.shards, ragged=value.ragged))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise AutogradError("deepcopy: only leaves can be copied; detach() the result of an operation first")
+        copy = memo[id(self)] = self.snapshot()
+        if self.requires_grad:
+            copy.requires_grad_()
+        copy.grad = None if self.grad is None else self.grad.snapshot()
+        return copy
 
     def retain_grad(self) -> None:
         """Asks that `.grad` be filled for the result of an operation too."""

@@ -24,6 +24,9 @@ class Lens:
     put: Callable[[Value, Value], Value] | None
 
 
+DETACHED = Lens("detach", lambda base: Value(base.meta, base.shards, ragged=base.ragged), lambda base, part: part)
+
+
 def slice_lens(starts: tuple[int, ...], stops: tuple[int | None, ...], steps: tuple[int, ...]) -> Lens:
     """A rectangular part."""
     attrs: dict[str, Any] = {"starts": starts, "stops": stops, "steps": steps}

@@ -32,7 +32,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _TAG = 7
 _ALIGN = 16  # pieces of a message start at multiples of this, so that arrays can be read where they lie
-_YIELDS = 2000  # polls that only offer the CPU to others, before sleeping between polls
+_YIELDS = (300, 20)  # polls that only offer the CPU to others, before naps between polls: CPUs for all, or fewer
 _NAPS = (50e-6, 1e-3)  # seconds slept between polls: at first, at most
 _NAP_GROWTH = 1.2
 _GRACE = 15.0  # seconds a failing process waits for the others to notice, before it ends and MPI with it
@@ -43,18 +43,19 @@ class MpiWorld:
 
     def __init__(self) -> None:
         mpi = _import_mpi()
-        self._bytes, self._status, self._wait = mpi.BYTE, mpi.Status(), mpi.Request.Waitall
+        self._bytes, self._status, self._delivered = mpi.BYTE, mpi.Status(), mpi.Request.Testall
         self._comm = mpi.COMM_WORLD.Dup()  # no message of ours meets one of the user's
         self.size: int = self._comm.Get_size()
         self.rank: int = self._comm.Get_rank()
         self.owned: tuple[int, ...] = (self.rank,)
         self._peers = tuple(rank for rank in range(self.size) if rank != self.rank)
         self._mail: dict[int, deque[Bytes]] = {rank: deque() for rank in self._peers}
-        self._sending: list[tuple[Any, Bytes]] = []
+        self._farewells: list[tuple[Any, Bytes]] = []
         self._number, self._history = 0, History()
         self._gone: dict[int, Letter] = {}  # processes that said they left or failed
         self._farewell: Letter | None = None  # what this process said when it did
         self._pid = os.getpid()
+        self._yields = _YIELDS[self.size > (os.cpu_count() or 1)]
         if self._peers:
             _at_end_of_process(self)
 
@@ -95,11 +96,9 @@ class MpiWorld:
         if self._gone:
             self._history.compare({**self._gone, self.rank: letter})
         head = letter.pack()
-        before = self._sending
-        self._sending = [self._send(rank, _message(head, parcel(rank))) for rank in self._peers]
-        self._poll(lambda: all(self._mail.values()))
-        # Each has answered, so each has taken what it was sent before: nothing is waited for here.
-        self._wait([request for request, _ in before])
+        sent = [self._send(rank, _message(head, parcel(rank))) for rank in self._peers]
+        # Not before all is delivered too: MPI may need this process to deliver, and it is about to compute.
+        self._poll(lambda: all(self._mail.values()) and self._delivered([request for request, _ in sent]))
         messages = {rank: box.popleft() for rank, box in self._mail.items()}
         if any(message[: len(head)].tobytes() != head for message in messages.values()):
             self._hear({rank: Letter.unpack(message.tobytes()) for rank, message in messages.items()}, letter)
@@ -127,7 +126,7 @@ class MpiWorld:
                 handle.Recv((message, self._bytes))
                 self._mail[source].append(message)
                 idle, nap = 0, _NAPS[0]
-            elif idle < _YIELDS:
+            elif idle < self._yields:
                 idle += 1
                 _yield_cpu()
             else:
@@ -142,7 +141,7 @@ class MpiWorld:
             _flush()  # once all have heard it, MPI may end every process
             self._farewell = letter
             message = _message(letter.pack(), ())
-            self._sending += [self._send(rank, message) for rank in self._peers]
+            self._farewells = [self._send(rank, message) for rank in self._peers]
 
     def failed(self, error: BaseException) -> None:
         """This process ends with an uncaught exception."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import refflow as flow
+from refflow.autograd import grad
 from refflow.numerics import is_float
-from refflow.tensor.backward import grad
 
 Array = np.ndarray[Any, Any]
 Function = Callable[..., flow.Tensor]

@@ -10,6 +10,7 @@ import pytest
 
 import refflow as flow
 from refflow.cli import bench, main, report
+from refflow.errors import ShapeError
 from refflow.numerics import CheckResult
 from refflow.world import current_world
 
@@ -55,9 +56,11 @@ def test_run_ends_with_the_code_of_the_script(tmp_path, ending, code):
 def test_run_lets_the_errors_of_a_script_through(tmp_path, capsys):
     """CLI-RUN: a traceback is what its author needs."""
     script = tmp_path / "script.py"
-    script.write_text("1 / 0")
-    with pytest.raises(ZeroDivisionError):
-        main(["run", str(script)])
+    for text, kind in [("1 / 0", ZeroDivisionError), ("import refflow; refflow.ones(2) @ refflow.ones(3)", ShapeError)]:
+        script.write_text(text)
+        with pytest.raises(kind):
+            main(["run", "--ranks", "2", str(script)])
+        assert current_world().size == 1
     assert main(["run", "nowhere.py"]) == 2 and "no file 'nowhere.py'" in capsys.readouterr().err
 
 

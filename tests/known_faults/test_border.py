@@ -98,7 +98,7 @@ def test_oneflow_6232_numpy_on_a_subset_placement() -> None:
 
 def test_oneflow_9390_grad_after_backward_of_the_same_tensor() -> None:
     """Oneflow#9390: autograd.grad after backward on the same tensor."""
-    from refflow.tensor.backward import grad
+    from refflow.autograd import grad
 
     x = laid([1.0, 2.0], LINE2, B, grad=True)
     y = (x * x).sum()

@@ -70,7 +70,7 @@ def _operands(made: Case, inputs: Sequence[Sbp], rng: np.random.Generator) -> tu
 def _draw(made: Case, i: int, rng: np.random.Generator) -> Draw:
     name, dtype = made.primitive.name, made.metas[i].dtype
     if name in ("isnan", "isinf", "isfinite"):
-        return lambda shape: rng.choice(np.array([np.nan, np.inf, -np.inf]), shape).astype(dtype)
+        return lambda shape: rng.choice(np.array([np.nan, np.inf, np.inf, -np.inf, 1.0]), shape).astype(dtype)
     if name in COMPARISONS:
         return lambda shape: rng.integers(-1, 2, shape).astype(dtype)
     return data_for(name, made.sample, i, made.metas[i], rng, "exact")

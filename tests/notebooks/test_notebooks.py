@@ -1,9 +1,10 @@
-"""Every notebook runs from a fresh kernel, each cell in little time, and its pictures are there (NB-RUNS)."""
+"""Every notebook runs from a fresh kernel, each cell in little time, and its pictures are there."""
 
 from __future__ import annotations
 
 import os
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +20,19 @@ ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
-def run(path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The notebook, executed; the kernel finds this refflow, installed or not."""
+@cache
+def run(path: Path) -> Any:
+    """The notebook, executed in a fresh kernel that finds this refflow, installed or not."""
     found = [str(Path(refflow.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
     notebook = nbformat.read(path, as_version=4)
     folder = {"metadata": {"path": str(path.parent)}}
-    return nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", resources=folder).execute()
+    client = nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", resources=folder)
+    return client.execute(env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, found))})
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_is_stored_clean(path: Path) -> None:
-    """NB-CLEAN: valid, no outputs, no counts: what is stored is what was written."""
+    """Valid, no outputs, no counts: what is stored is what was written."""
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     for cell in notebook.cells:
@@ -38,9 +40,9 @@ def test_it_is_stored_clean(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NB-RUNS: no cell fails; the time of a cell is measured, and only told, because machines differ."""
-    notebook = run(path, monkeypatch)
+def test_it_runs(path: Path) -> None:
+    """No cell fails; the time of a cell is measured, and only told, because machines differ."""
+    notebook = run(path)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             times = cell.metadata["execution"]
@@ -49,9 +51,9 @@ def test_it_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 print(f"{path.name}: {took.total_seconds():.1f} s for {cell.source.splitlines()[0]!r}")
 
 
-def test_the_first_notebook_shows_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NB-GLOBAL-TENSORS: pictures as SVG and as text, one digest for twelve runs, four results of the ring."""
-    notebook = run(ROOT / "notebooks" / "01_global_tensors.ipynb", monkeypatch)
+def test_the_first_notebook_shows_what_it_says() -> None:
+    """Pictures as SVG and as text, one digest for twelve runs, four results of the ring."""
+    notebook = run(ROOT / "notebooks" / "01_global_tensors.ipynb")
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     printed = ["".join(o.get("text", "") for o in cell.outputs) for cell in code]
     shown = [o["data"] for cell in code for o in cell.outputs if "data" in o]

@@ -200,9 +200,17 @@ def test_the_value_of_mixed_partials_is_the_nested_fold(sbp: Any) -> None:
 def test_whatever_becomes_partial_keeps_its_value(sbp: Any, dtype: np.dtype[Any]) -> None:
     """BOX-B2P, BOX-S2P, PART-MADE: from any layout, kinds mixed or not."""
     data = np.array([-3, 0, 2, 7, -1], dtype)
-    for start in ((B, B), (S(0), B), (B, S(0)), (P, B), (B, PMAX)):
+    for start in itertools.product([B, S(0), P, PMAX], repeat=2):
         x = flow.tensor(data, placement=GRID, sbp=start)
         assert flow.same_bits(x.to_global(sbp=sbp).numpy(), data), start
+
+
+def test_slices_beside_another_partial_axis() -> None:
+    """BOX-S2P: the identity is that of the new axis, also where an outer P axis of another kind stays."""
+    whole = flow.per_rank(lambda r: normal(4, stream=r // 2)).to_global(GRID, (PMAX, B))
+    split = whole.to_global(sbp=(PMAX, S(0)))
+    assert same(split.to_global(sbp=(PMAX, P)), whole)
+    assert same(split.flip(0), whole.to_global(sbp=(B, B)).flip(0))
 
 
 def test_reading_sees_the_logical_value() -> None:
@@ -627,6 +635,18 @@ def test_views_write_through(sbp: Any) -> None:
         flow.zeros(1).expand(3).fill_(1.0)
 
 
+def test_a_view_keeps_its_gradient_whoever_reads_it() -> None:
+    """TENSOR-VIEW, AUTO-RECORD: reading in no_grad does not cut a view off from what made its base."""
+    x = flow.ones(2, requires_grad=True)
+    y = x * 1
+    view = y[0:1]
+    y.mul_(3)
+    with flow.no_grad():
+        view.tolist()
+    view.sum().backward()
+    assert x.grad is not None and x.grad.tolist() == [3.0, 0.0]
+
+
 def test_reading_is_logical_everywhere() -> None:
     """TENSOR-LOGICAL"""
     x = flow.arange(3, placement=flow.placement("cpu", [2, 1]), sbp=S(0))
@@ -969,3 +989,19 @@ def test_shapes_that_do_not_fit() -> None:
     for f, x, y in ((flow.add, (2, 3), (2,)), (flow.matmul, (2, 3), (2, 3)), (flow.matmul, (2, 2, 2), (3, 2, 2))):
         with pytest.raises(flow.errors.ShapeError, match=r"\(2, "):
             f(flow.ones(x, placement=PAIR, sbp=S(0)), flow.ones(y, placement=PAIR, sbp=B))
+
+
+def test_a_rendezvous_compares_calls() -> None:
+    """WORLD-RENDEZVOUS, WORLD-SPMD"""
+    seen: list[tuple[int, str]] = []
+
+    def meet(rank: int) -> int:
+        seen.append((rank, "before"))
+        flow.barrier()
+        seen.append((rank, "after"))
+        return 10 * rank
+
+    assert flow.spmd(3, lambda: meet(flow.get_rank())) == [0, 10, 20]
+    assert [what for _, what in seen] == ["before"] * 3 + ["after"] * 3
+    with pytest.raises(flow.errors.DivergenceError, match="different calls"):
+        flow.spmd(2, lambda: flow.barrier() if flow.get_rank() else flow.ones(2, placement=PAIR, sbp=S(0)).numpy())
