@@ -1,8 +1,7 @@
 """The generator: a seed and two counters of draws, one for global tensors and one for local ones.
 
 Implements RNG-STREAM of spec/text/random.md.  The stream of a draw is its ordinal in program order, so a program draws
-the same numbers on
-any number of ranks, under any sbp.
+the same numbers on any number of ranks, under any sbp.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The boxing plan: which rank takes which piece from whom, to bring a tensor from one (placement, sbp) to another.
 
-Implements BOX-PLAN, BOX-FOLD-ORDER, BOX-B2P, BOX-S2P and BOX-COST of spec/text/boxing.md.  A pure function of
-metadata, the same on every
-rank; `run` (boxing/run.py) moves the bytes.  A plan has at most two steps: fold what is partial, then copy boxes.
+Implements BOX-PLAN, BOX-FOLD-ORDER, BOX-B2P, BOX-S2P and BOX-COST of spec/text/boxing.md.  A pure function of metadata,
+the same on every rank; `run` (boxing/run.py) moves the bytes.  A plan has at most two steps: fold what is partial, then
+copy boxes.
 """
 
 from __future__ import annotations

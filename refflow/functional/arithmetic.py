@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import DataError, DtypeError, LocalGlobalError
 from ..ir import Primitive, Value
-from ..numerics import bool_, float32, is_bool, is_float, is_integer, promote, promote_scalar
+from ..numerics import DTYPES, bool_, float32, is_bool, is_float, is_integer, promote, promote_scalar
 from ..ops import elementwise as ops
 from ..ops.creation import full
 from ..tensor.tensor import Tensor
@@ -219,9 +219,20 @@ def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tens
     return Tensor(result)
 
 
+def dtype_named(name: str, dtype: Any) -> Dtype:
+    """One of refflow's dtypes, given as itself, as a NumPy type or by name; `DtypeError` for anything else."""
+    try:
+        wanted: Dtype | None = None if dtype is None else np.dtype(dtype)
+    except TypeError:
+        wanted = None
+    if wanted is None or wanted not in DTYPES:
+        raise DtypeError(f"{name}: dtype must be one of {', '.join(d.name for d in DTYPES)}, found {dtype}")
+    return wanted
+
+
 def cast(x: Tensor, dtype: Dtype) -> Tensor:
     """x in `dtype`, rounded once, x itself if it has it; P(sum) is reduced first unless both are floats (NUM-CAST)."""
-    wanted = np.dtype(dtype)
+    wanted = dtype_named("cast", dtype)
     return x if require_tensor("cast", x).dtype == wanted else Tensor(cast_value(x.value, wanted))
 
 
@@ -238,4 +249,4 @@ def to(x: Tensor, target: Any = None, *, dtype: Dtype | None = None) -> Tensor:
                 f"to: local tensors live on 'cpu'; to_global(placement('{wanted}', ...), sbp) moves one to '{wanted}'"
             )
         return x.to_global(Placement(wanted, nested(x.placement.ranks, x.placement.mesh)))
-    return cast(x, np.dtype(wanted))
+    return cast(x, dtype_named("to", wanted))

@@ -14,14 +14,14 @@ import numpy as np
 from ..errors import AttributeValueError, DtypeError, RefflowError, ReplicaError, SbpError, ShapeError
 from ..ir import Meta, Primitive, Value
 from ..layout import NdSbp, Partial, Placement, boxes, broadcast, normalize, reduced
-from ..numerics import DTYPES, bool_, digest, float32, int64, is_float
+from ..numerics import bool_, digest, float32, int64, is_float
 from ..ops import creation as ops
 from ..ops.border import is_partial, to_global
 from ..random import Generator, default_generator
 from ..state import settings
 from ..tensor.tensor import Tensor, check_ranks
-from .arithmetic import add, cast, lt, mul
-from .movement import sizes_of
+from .arithmetic import add, cast, dtype_named, lt, mul
+from .movement import sizes_of, whole_number
 from .reduction import argsort
 
 Dtype = np.dtype[Any]
@@ -45,13 +45,6 @@ def _finish(value: Value, wanted: NdSbp | None, requires_grad: bool) -> Tensor:
     if wanted is not None:
         value = to_global(value, placement=value.meta.placement, sbp=wanted)
     return Tensor(value).requires_grad_() if requires_grad else Tensor(value)
-
-
-def _dtype(name: str, dtype: Any) -> Dtype:
-    wanted: Dtype = np.dtype(dtype)
-    if wanted not in DTYPES:
-        raise DtypeError(f"{name}: dtype must be one of {', '.join(d.name for d in DTYPES)}, found {wanted.name}")
-    return wanted
 
 
 def _shape(name: str, size: tuple[Any, ...]) -> tuple[int, ...]:
@@ -80,7 +73,7 @@ def tensor(
         raise ShapeError(f"tensor: nested lists must be rectangular: {error}") from None
     if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
         dtype = float32 if array.dtype.kind == "f" else int64 if array.dtype.kind in "iu" else array.dtype
-    wanted = _dtype("tensor", array.dtype if dtype is None else dtype)
+    wanted = dtype_named("tensor", array.dtype if dtype is None else dtype)
     from ..numerics import cast as cast_array
 
     with np.errstate(all="ignore"):
@@ -160,9 +153,9 @@ def full(
         dtype = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else float32
     if not isinstance(fill_value, (bool, int, float, np.generic)):
         raise DtypeError(f"full: fill_value must be a Python number, found {type(fill_value).__name__}")
-    shape = _shape("full", (tuple(size),) if not isinstance(size, int) else (size,))
+    shape = _shape("full", (size,))
     layout, partial = _layout("full", shape, placement, sbp)
-    value = ops.full(shape=shape, value=fill_value, dtype=_dtype("full", dtype), **layout)
+    value = ops.full(shape=shape, value=fill_value, dtype=dtype_named("full", dtype), **layout)
     return _finish(value, partial, requires_grad)
 
 
@@ -215,14 +208,14 @@ def arange(
 ) -> Tensor:
     """start, start + step, … below end; element i is start + i step, one product and one sum."""
     first, last = (0, start) if end is None else (start, end)
-    if step == 0:
-        raise AttributeValueError("arange: step must not be 0")
+    if step == 0 or not all(math.isfinite(number) for number in (first, last, step)):
+        raise AttributeValueError(f"arange: start, end and step must be finite, step not 0; found {first}, {last}, {step}")
     length = max(0, math.ceil((last - first) / step))
     if dtype is None:
         dtype = int64 if all(isinstance(n, int) for n in (first, last, step)) else float32
     layout, partial = _layout("arange", (length,), placement, sbp)
     return _finish(
-        ops.arange(start=first, step=step, length=length, dtype=_dtype("arange", dtype), **layout), partial, False
+        ops.arange(start=first, step=step, length=length, dtype=dtype_named("arange", dtype), **layout), partial, False
     )
 
 
@@ -241,7 +234,7 @@ def eye(
     rows, columns = _shape("eye", (n, n if m is None else m))
     dims = (rows, columns)
     layout, partial = _layout("eye", dims, placement, sbp)
-    return _finish(ops.eye(dims=dims, dtype=_dtype("eye", dtype), **layout), partial, False)
+    return _finish(ops.eye(dims=dims, dtype=dtype_named("eye", dtype), **layout), partial, False)
 
 
 def draw(
@@ -296,7 +289,7 @@ def randn(
 
 
 def _floating(name: str, dtype: Any) -> Dtype:
-    wanted = _dtype(name, dtype)
+    wanted = dtype_named(name, dtype)
     if not is_float(wanted):
         raise DtypeError(f"{name}: needs a floating point dtype, found {wanted.name}")
     return wanted
@@ -312,7 +305,8 @@ def randint(
     sbp: Any = None,
 ) -> Tensor:
     """int64, uniform on [low, high)."""
-    return draw(ops.randint, _shape("randint", (tuple(size),)), generator, placement, sbp, low=int(low), high=int(high))
+    bounds = {"low": whole_number("randint", "low", low), "high": whole_number("randint", "high", high)}
+    return draw(ops.randint, _shape("randint", (size,)), generator, placement, sbp, **bounds)
 
 
 def randperm(
@@ -324,7 +318,7 @@ def randperm(
 
 def normal(mean: float, std: float, size: Sequence[int], **options: Any) -> Tensor:
     """mean + std * randn, two roundings."""
-    return add(mul(randn(*size, **options), std), mean)
+    return add(mul(randn(size, **options), std), mean)
 
 
 def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:

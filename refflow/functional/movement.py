@@ -29,6 +29,14 @@ def dim_of(name: str, dim: int, ndim: int) -> int:
     return int(dim) % ndim
 
 
+def whole_number(name: str, what: str, value: Any) -> int:
+    """`value` as an int; `AttributeValueError` if it is none."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise AttributeValueError(f"{name}: {what} must be an int, found {value!r}") from None
+
+
 def sizes_of(sizes: tuple[Any, ...]) -> Shape:
     """``f(2, 3)`` and ``f((2, 3))`` alike."""
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], Iterable) else sizes
@@ -37,7 +45,7 @@ def sizes_of(sizes: tuple[Any, ...]) -> Shape:
 def reshape(x: Tensor, *shape: Any) -> Tensor:
     """The elements in row-major order under another shape; one entry may be -1.  A view."""
     old = require_tensor("reshape", x).shape
-    new = list(sizes_of(shape))
+    new = [whole_number("reshape", "a size", n) for n in sizes_of(shape)]
     if new.count(-1) > 1:
         raise ShapeError(f"reshape: at most one -1, found {tuple(new)}")
     if -1 in new:
@@ -133,7 +141,7 @@ def expand_as(x: Tensor, other: Tensor) -> Tensor:
 
 def repeat(x: Tensor, *times: Any) -> Tensor:
     """`x` repeated along each dimension."""
-    counts = sizes_of(times)
+    counts = tuple(whole_number("repeat", "a count", n) for n in sizes_of(times))
     if len(counts) < x.ndim:
         raise ShapeError(f"repeat: needs at least {x.ndim} counts, found {counts}")
     old = (1,) * (len(counts) - x.ndim) + x.shape
@@ -206,6 +214,7 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """x[start : start + length] along `dim`.  A view."""
     d = dim_of("narrow", dim, x.ndim)
     n = x.shape[d]
+    start, length = whole_number("narrow", "start", start), whole_number("narrow", "length", length)
     first = start + n if start < 0 else start
     if not 0 <= first <= first + length <= n:
         raise AttributeValueError(f"narrow: start {start}, length {length} do not fit into dim {dim} of size {n}")
@@ -223,8 +232,8 @@ def split(x: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Ten
     """Views of `split_size` along `dim` (the last may be smaller), or of the given sizes."""
     d = dim_of("split", dim, x.ndim)
     n = x.shape[d]
-    if isinstance(split_size, int):
-        if split_size < 1:
+    if not isinstance(split_size, Sequence):
+        if whole_number("split", "the size", split_size) < 1:
             raise AttributeValueError(f"split: the size must be >= 1, found {split_size}")
         sizes = [min(split_size, n - at) for at in range(0, n, split_size)] or [0]
     else:
@@ -237,7 +246,7 @@ def split(x: Tensor, split_size: int | Sequence[int], dim: int = 0) -> tuple[Ten
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """At most `chunks` views of equal size along `dim`, the last may be smaller."""
-    if chunks < 1:
+    if whole_number("chunk", "chunks", chunks) < 1:
         raise AttributeValueError(f"chunk: needs chunks >= 1, found {chunks}")
     d = dim_of("chunk", dim, x.ndim)
     return split(x, max(1, -(-x.shape[d] // chunks)), d)
@@ -256,6 +265,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along `dim`; they must agree elsewhere."""
     if not tensors:
         raise ShapeError("cat: needs at least one tensor")
+    for one in tensors:
+        require_tensor("cat", one)
     d = dim_of("cat", dim, tensors[0].ndim)
     dtype = tensors[0].dtype
     for one in tensors[1:]:
@@ -270,6 +281,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new dimension `dim`."""
     if not tensors:
         raise ShapeError("stack: needs at least one tensor")
+    for one in tensors:
+        require_tensor("stack", one)
     d = dim_of("stack", dim, tensors[0].ndim + 1)
     if len({one.shape for one in tensors}) > 1:
         raise ShapeError(f"stack: tensors must have one shape, found {', '.join(str(one.shape) for one in tensors)}")
@@ -286,7 +299,7 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
         raise AttributeValueError(f"pad: needs an even number of sizes, at most {2 * x.ndim}, found {tuple(pad)}")
     low, high = [0] * x.ndim, [0] * x.ndim
     for i in range(len(pad) // 2):
-        low[-1 - i], high[-1 - i] = pad[2 * i], pad[2 * i + 1]
+        low[-1 - i], high[-1 - i] = (whole_number("pad", "a size", n) for n in pad[2 * i : 2 * i + 2])
     return Tensor(ops.pad(x.value, low=tuple(low), high=tuple(high), value=float(value)))
 
 
@@ -301,7 +314,7 @@ def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | Non
     """
     if dims is None:
         return reshape(roll(reshape(x, (-1,)), shifts, 0), x.shape)
-    moves, along = ([n] if isinstance(n, int) else list(n) for n in (shifts, dims))
+    moves, along = (list(n) if isinstance(n, Sequence) else [whole_number("roll", "a shift", n)] for n in (shifts, dims))
     if len(moves) != len(along):
         raise AttributeValueError(f"roll: needs a shift for each dim, found {shifts} and {dims}")
     for shift, dim in zip(moves, along):

@@ -1,8 +1,7 @@
 """Reductions, contractions, scans and orders for users.
 
 Implements OPS-REDUCTION, OPS-CONTRACTION and OPS-ORDER under PyTorch's names; composites (mean, var, norm, max with
-indices …) are stated
-sequences of primitives (OPS-COMPOSITE).
+indices …) are stated sequences of primitives (OPS-COMPOSITE).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ..ops import reduction as ops
 from ..ops import shape as shape_ops
 from ..tensor.tensor import Tensor
 from .arithmetic import cast, cast_value, div, mul, require_tensor, result_type, sqrt, sub
-from .movement import dim_of, narrow, reshape, unsqueeze
+from .movement import dim_of, narrow, reshape, unsqueeze, whole_number
 
 Dims = int | Sequence[int] | None
 
@@ -240,7 +239,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False) -> MaxResult:
 def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True) -> MaxResult:
     """The first k (values, indices) of the stable order along `dim`."""
     d = dim_of("topk", dim, x.ndim)
-    if not 0 <= k <= x.shape[d]:
+    if not 0 <= whole_number("topk", "k", k) <= x.shape[d]:
         raise AttributeValueError(f"topk: k must be in [0, {x.shape[d]}], found {k}")
     indices = narrow(argsort(x, d, largest), d, 0, k)
     return MaxResult(Tensor(index_ops.gather(x.value, indices.value, dim=d)), indices)

@@ -12,13 +12,15 @@ from typing import Any
 from ..errors import AttributeValueError, GraphError
 from ..ir import Meta, Node, Value
 from ..ir.lower import frozen
+from ..layout import NdSbp
 from ..state import Override, settings
 from ..tensor.tensor import Tensor
 from .execute import execute
 from .logical import LogicalGraph, Variable, key
-from .passes import common_subexpressions, dead_code
+from .passes import common_subexpressions, compose_boxing, dead_code, recompute
 from .time import input_sbp
 from .trace import Tracer, lazily, over_steps, rebuilt, tensors_in, twin_of
+from .zero import gathered_for_use, keep_in_parts, shard_sbp, stepped_in_parts
 
 
 @dataclass
@@ -26,6 +28,13 @@ class GraphConfig:
     """What a graph is to do beyond its build function."""
 
     accumulation_steps: int = 1
+    zero_stage: int = 0
+
+    def enable_zero(self, mode: bool = True, *, stage: int = 2) -> None:
+        """Holds optimizer state (1), gradients too (2), parameters too (3) in parts; the bits do not change (ZERO-*)."""
+        if stage not in (1, 2, 3):
+            raise AttributeValueError(f"enable_zero: the stage must be 1, 2 or 3, found {stage!r}")
+        self.zero_stage = stage if mode else 0
 
     def set_gradient_accumulation_steps(self, steps: int) -> None:
         """Cuts each batch into `steps` micro-batches; the bits do not change (TIME-AXIS)."""
@@ -47,8 +56,8 @@ class Traced:
 class Graph:
     """Base of graphs: assign modules, add optimizers, define `build`; call it like a function of global tensors.
 
-    The first call traces `build`.  With optimizers, `build` calls ``loss.backward()`` and the graph steps them.  Errors: `GraphError`.
-    Source: GRAPH-CALL.
+    The first call traces `build`.  With optimizers, `build` calls ``loss.backward()`` and the graph steps them.
+    Errors: `GraphError`. Source: GRAPH-CALL.
     """
 
     def __init__(self) -> None:
@@ -56,6 +65,7 @@ class Graph:
         self._optimizers: list[tuple[Any, Any]] = []
         self._traced: dict[Any, Traced] = {}
         self._inputs: tuple[Meta, ...] | None = None
+        self._layouts: dict[int, NdSbp] = {}  # parameters kept in parts: the layout they are used in
 
     def build(self, *args: Any) -> Any:
         """What the graph computes; subclasses define it."""
@@ -102,7 +112,11 @@ class Graph:
         given = [tensor.value for tensor in tensors_in(args)]
         self._check_inputs(tuple(value.meta for value in given))
         held = tuple(sorted((name, entry) for name, _, state in self._optimizer_state() for entry in state))
-        mark = (held, self.config.accumulation_steps, settings().signatures)
+        mark = (held, self.config.accumulation_steps, self.config.zero_stage, settings().signatures)
+        if self.config.zero_stage == 3 and not self._layouts:
+            params = [p for _, p, _ in self._optimizer_state()]
+            self._layouts = {id(p): p.sbp for p in params if shard_sbp(p.value) is not None}
+            keep_in_parts(params)
         if mark in self._traced:
             traced = self._traced[mark]
             numbers = self._step_numbers(traced)
@@ -140,7 +154,8 @@ class Graph:
         cells = self._cells()
         lazy = [twin_of(t.value, steps, input_sbp(t.value.meta, steps)) for t in tensors_in(args)]
         with lazily(cells.values(), tracer) as twins:
-            result = self.build(*rebuilt(args, iter([Tensor(value) for value in lazy])))
+            with gathered_for_use([p for _, p, _ in self._optimizer_state()], self._layouts):
+                result = self.build(*rebuilt(args, iter([Tensor(value) for value in lazy])))
             gradients = self._gradients()
             first = len(tracer.nodes)
             scalars = self._step_optimizers(tracer)
@@ -158,6 +173,9 @@ class Graph:
             tuple(value for value, _ in scalars),
         )  # fmt: skip
         graph = common_subexpressions(dead_code(graph))
+        if self.config.zero_stage >= 2:
+            graph = compose_boxing(graph)
+        graph = recompute(graph, tracer.scope_of, frozenset(tracer.forward))
         return Traced(graph, result, gradients, shape), [number for _, number in scalars]
 
     def _gradients(self) -> dict[int, Meta]:
@@ -179,9 +197,11 @@ class Graph:
 
     def _step_optimizers(self, tracer: Tracer) -> list[tuple[Value, float]]:
         tracer.scalars = []
-        for optimizer, _ in self._optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+        parts = [p for _, p, _ in self._optimizer_state()] if self.config.zero_stage in (1, 2) else []
+        with stepped_in_parts(parts):
+            for optimizer, _ in self._optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
         return tracer.scalars
 
     def _step_numbers(self, traced: Traced) -> list[float]:

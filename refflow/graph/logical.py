@@ -1,8 +1,7 @@
 """The logical graph: nodes in program order, with shape, dtype, placement and sbp on every edge.
 
-Implements GRAPH-NODE, GRAPH-STATE and GRAPH-PRINT of spec/text/graph.md.  The nodes are the tape's
-(`refflow.ir.Node`), so one vjp, one set of
-declarations and one choice of signature serve eager code and graphs.
+Implements GRAPH-NODE, GRAPH-STATE and GRAPH-PRINT of spec/text/graph.md.  The nodes are the tape's (`refflow.ir.Node`),
+so one vjp, one set of declarations and one choice of signature serve eager code and graphs.
 """
 
 from __future__ import annotations

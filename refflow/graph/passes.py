@@ -1,6 +1,7 @@
 """Passes: small pure functions from logical graph to logical graph.
 
-Implements PASS-DEAD and PASS-COMMON of spec/text/passes.md.  A pass never changes a bit of what the graph returns (PASS-BITS).
+Implements PASS-DEAD, PASS-COMMON, PASS-COMPOSE and PASS-RECOMPUTE of spec/text/passes.md.  A pass never changes a bit
+of what the graph returns (PASS-BITS).
 """
 
 from __future__ import annotations
@@ -58,3 +59,56 @@ def substitute(graph: LogicalGraph, same: Mapping[int, Value]) -> LogicalGraph:
     )
     outputs = tuple(same.get(key(value), value) for value in graph.outputs)
     return replace(graph, variables=variables, outputs=outputs)
+
+
+def compose_boxing(graph: LogicalGraph) -> LogicalGraph:
+    """A move followed by a move of what nobody else looks at is one move (PASS-COMPOSE): P -> B -> S becomes P -> S."""
+    uses: dict[int, int] = {}
+    for value in [value for node in graph.nodes for value in node.inputs] + list(graph.results()):
+        uses[key(value)] = uses.get(key(value), 0) + 1
+    moves: dict[int, Node] = {}
+    kept: list[Node] = []
+    for node in graph.nodes:
+        if node.primitive.name == "to_global":
+            first = moves.get(key(node.inputs[0]))
+            if first is not None and uses[key(node.inputs[0])] == 1:
+                node = rewired(node, first.inputs)
+            moves[key(node.outputs[0])] = node
+        kept.append(node)
+    return dead_code(graph.with_nodes(kept))
+
+
+def recompute(graph: LogicalGraph, scopes: Mapping[int, int], forward: frozenset[int]) -> LogicalGraph:
+    """Activations of a checkpointed scope are made again where backward first needs them (PASS-RECOMPUTE).
+
+    `scopes` gives the scope of nodes (by order), `forward` the orders of forward nodes.  A made-again draw reuses its
+    stream, so dropout replays.
+    """
+    inside: dict[int, list[Node]] = {}
+    scope_of: dict[int, int] = {}
+    for node in graph.nodes:
+        scope = scopes.get(node.order)
+        if scope is not None:
+            inside.setdefault(scope, []).append(node)
+            scope_of.update({key(value): scope for value in node.outputs})
+    again: dict[int, Value] = {}
+    done: set[int] = set()
+    kept: list[Node] = []
+    for node in graph.nodes:
+        if node.order not in forward:
+            for scope in {scope_of[key(value)] for value in node.inputs if key(value) in scope_of} - done:
+                done.add(scope)
+                kept += _copies(inside[scope], again)
+            node = rewired(node, tuple(again.get(key(value), value) for value in node.inputs))
+        kept.append(node)
+    return dead_code(graph.with_nodes(kept))
+
+
+def _copies(nodes: list[Node], again: dict[int, Value]) -> list[Node]:
+    copies = []
+    for node in nodes:
+        inputs = tuple(again.get(key(value), value) for value in node.inputs)
+        outputs = tuple(Value(value.meta, type(value.shards)()) for value in node.outputs)
+        again.update({key(old): new for old, new in zip(node.outputs, outputs, strict=True)})
+        copies.append(Node(node.primitive, inputs, node.attrs, node.metas, outputs))
+    return copies

@@ -202,9 +202,9 @@ class Plan:
         return text(self)
 
     def _repr_svg_(self) -> str:
-        from refflow.pictures.timeline import plan_svg
+        from refflow.pictures.timeline import plan_picture
 
-        return plan_svg(self)
+        return plan_picture(self).svg
 
 
 class PlanBuilder:
@@ -281,6 +281,17 @@ class PlanBuilder:
         task = self._tasks[consumer]
         self._tasks[consumer] = replace(task, inputs=task.inputs + (register,))
         self._consumers[register].append(consumer)
+
+    def named(self, name: str) -> int:
+        """The id of the task added under that name; `PlanError` unless there is exactly one."""
+        found = [task.id for task in self._tasks if task.name == name]
+        if len(found) != 1:
+            raise PlanError(f"plan '{self.name}' has {len(found)} tasks named '{name}'")
+        return found[0]
+
+    def retime(self, task: int, time: Fraction | int) -> None:
+        """Sets the time of an action."""
+        self._tasks[task] = replace(self._tasks[task], time=Fraction(time))
 
     def control(self, before: int, after: int, *, number: int = 1, name: str = "") -> int:
         """Adds a control register, so that each action of `after` follows one of `before`; returns its id."""

@@ -30,7 +30,7 @@ def from_json(text: str) -> Plan:
     data = json.loads(text)
     if data.get("version") != VERSION:
         raise PlanError(f"plan of version {data.get('version')!r}: this refflow reads version {VERSION}")
-    parts = {part: tuple(_value(cls, entry) for entry in data.get(part, [])) for part, cls in _PARTS.items()}
+    parts: Any = {part: tuple(_value(cls, entry) for entry in data.get(part, [])) for part, cls in _PARTS.items()}
     return Plan(**parts, iterations=data["iterations"], name=data["name"])
 
 

@@ -1,11 +1,9 @@
 """Micro-batches: a mesh axis in time, the innermost one.
 
-Implements TIME-AXIS, TIME-INPUT and TIME-WORLD of spec/text/passes.md.  A step cut into M micro-batches is a program
-on the mesh [ranks..., M]
-whose last axis is walked in time: position (r, m) is what rank r does in micro-step m.  The sbp rules decide there as
-on any axis: inputs are S(0),
-parameters B, gradients P until they are folded, micro-steps first, then ranks.  So accumulation follows the canonical
-tree and bits do not change.
+Implements TIME-AXIS, TIME-INPUT and TIME-WORLD of spec/text/passes.md.  A step cut into M micro-batches is a program on
+the mesh [ranks..., M] whose last axis is walked in time: position (r, m) is what rank r does in micro-step m.  The sbp
+rules decide there as on any axis: inputs are S(0), parameters B, gradients P until they are folded, micro-steps first,
+then ranks.  So accumulation follows the canonical tree and bits do not change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Tracing: the same user code, run on values without numbers, leaves a logical graph.
 
-Implements GRAPH-TRACE, GRAPH-LAZY and GRAPH-SAME-CHOICE of spec/text/graph.md.  The tracer is an interpreter behind `bind`; it lowers each
-primitive as the eager one does, so a graph has the signatures and boxings of eager code, and the same bits.
+Implements GRAPH-TRACE, GRAPH-LAZY and GRAPH-SAME-CHOICE of spec/text/graph.md.  The tracer is an interpreter behind
+`bind`; it lowers each primitive as the eager one does, so a graph has the signatures and boxings of eager code, and the
+same bits.
 """
 
 from __future__ import annotations
@@ -49,14 +50,18 @@ def is_lazy(value: Value) -> bool:
 class Tracer:
     """An interpreter that computes nothing and writes down every primitive, boxing included.
 
-    With `steps` > 1 everything lives on meshes with an axis of micro-steps (TIME-AXIS): placements that build names, and constants it
-    captures, are put there.
+    With `steps` > 1 everything lives on meshes with an axis of micro-steps (TIME-AXIS): placements that build names,
+    and constants it captures, are put there.
     """
 
     def __init__(self, steps: int = 1) -> None:
         self.nodes: list[Node] = []
         self.steps = steps
         self.scalars: list[tuple[Value, float]] | None = None  # while optimizers step: the numbers they bring along
+        self.scope: int | None = None  # the checkpointed module whose forward runs now
+        self.scopes = 0
+        self.scope_of: dict[int, int] = {}  # order of a node -> its scope
+        self.forward: set[int] = set()  # orders of the nodes made in grad mode
         self._constants: dict[int, Value] = {}
 
     def bind(self, primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
@@ -82,7 +87,12 @@ class Tracer:
                 )
                 metas = lowered.outputs
         outputs = tuple(Value(meta, Unborn()) for meta in metas)
-        self.nodes.append(Node(primitive, inputs, dict(attrs), metas, outputs))
+        node = Node(primitive, inputs, dict(attrs), metas, outputs)
+        self.nodes.append(node)
+        if state.grad:
+            self.forward.add(node.order)
+            if self.scope is not None:
+                self.scope_of[node.order] = self.scope
         return record(primitive, inputs, attrs, outputs, state)
 
     def _scalar(self, attrs: Mapping[str, Any]) -> tuple[Value, ...]:

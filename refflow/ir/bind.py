@@ -1,8 +1,7 @@
 """bind: the one door through which every primitive goes, and the interpreters behind it.
 
 Implements IR-BIND, AUTO-RECORD and ERR-AGREED of spec/text/autograd.md and errors.md.  Eager computes at once; others
-(shape-only, logging,
-a graph's tracer) are pushed on a stack for a block of code.
+(shape-only, logging, a graph's tracer) are pushed on a stack for a block of code.
 """
 
 from __future__ import annotations

@@ -72,10 +72,8 @@ class Primitive:
     """An operation that boxing, autograd and back ends know by name.
 
     `rule(*metas, **attrs)` gives its `Rule`; `vjp(node, *cotangents)` its gradient, made of primitives, one entry per
-    input (None: no
-    gradient); `local_shape`: the kernel is told the local output shape; `checked`: its kernel may refuse data, ranks
-    must agree;
-    `whole_because`: why a letter algebra would let us split is kept whole.
+    input (None: no gradient); `local_shape`: the kernel is told the local output shape; `checked`: its kernel may
+    refuse data, ranks must agree; `whole_because`: why a letter algebra would let us split is kept whole.
     """
 
     name: str

@@ -2,8 +2,8 @@
 
 Implements SIG-SPACE of spec/text/signatures.md.  Written as text, e.g. matmul is ``"... m k, ... k n -> ... m n"``:
 ``a`` a loop index, ``[a]`` one that must stay whole, ``(a b)`` a dimension made of two (only the leading one can be
-split), ``v@`` one whose
-origin the kernel is told, ``...`` broadcast dimensions, ``1`` a dimension of size one that no loop indexes.
+split), ``v@`` one whose origin the kernel is told, ``...`` broadcast dimensions, ``1`` a dimension of size one that no
+loop indexes.
 """
 
 from __future__ import annotations

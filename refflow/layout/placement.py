@@ -1,8 +1,7 @@
 """Placement: a device mesh, and the order of its ranks.
 
 Implements LAY-PLACEMENT and LAY-MESH-ORDER of spec/text/layout.md.  Which process owns a rank is the world's business,
-which
-back end computes on a device type is the world's too.
+which back end computes on a device type is the world's too.
 """
 
 from __future__ import annotations

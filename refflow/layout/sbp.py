@@ -1,9 +1,8 @@
 """SBP: what the ranks along one mesh axis hold of a logical tensor.
 
 Implements LAY-SBP of spec/text/layout.md.  ``split(i)`` S(i): consecutive parts of dimension i; ``broadcast`` B:
-everybody holds all of
-it, bit for bit; ``partial_sum``/``partial_max``/``partial_min`` P: everybody holds an addend of the canonical fold
-(PART-VALUE).
+everybody holds all of it, bit for bit; ``partial_sum``/``partial_max``/``partial_min`` P: everybody holds an addend of
+the canonical fold (PART-VALUE).
 """
 
 from __future__ import annotations

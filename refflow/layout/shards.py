@@ -1,8 +1,7 @@
 """Shards: which box of the logical index space each rank holds.
 
 Implements LAY-BALANCED, LAY-ND-SPLIT and LAY-INDEX of spec/text/layout.md.  A box is one (lo, hi) pair per dimension;
-empty boxes
-are legal.  P and B do not cut: a rank under them holds the same box as its neighbours on that axis.
+empty boxes are legal.  P and B do not cut: a rank under them holds the same box as its neighbours on that axis.
 """
 
 from __future__ import annotations

@@ -44,7 +44,11 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """`forward` between its hooks (NN-HOOK)."""
+        """`forward` between its hooks (NN-HOOK); in a graph, in the stage and scope set for it (GRAPH-STAGE)."""
+        told = self.__dict__.get("_graph_module")
+        return self._call(*args, **kwargs) if told is None else told.run(self._call, args, kwargs)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
         for hook in self._forward_pre_hooks:
             changed = hook(self, args)
             if changed is not None:
@@ -265,7 +269,12 @@ class Module:
         return self._relocate(lambda name, tensor: tensor.to_local() if tensor.is_global else tensor)
 
     def to(self, target: Any = None, *, dtype: np.dtype[Any] | None = None) -> Self:
-        """Moves to a device type (a string), or casts every floating point parameter and buffer, in place."""
+        """Moves to a device type (a string), or casts every floating point parameter and buffer, in place.
+
+        ``to(nn.graph.GraphModule)`` gives what a graph is told about this module (its stage, recomputation).
+        """
+        if isinstance(target, type) and hasattr(target, "of"):
+            return target.of(self)  # type: ignore[no-any-return]
         if isinstance(target, str):
             self._relocate(lambda name, tensor: tensor.to(target))  # type: ignore[attr-defined]
             target = None

@@ -1,8 +1,7 @@
 """Elementwise primitives: arithmetic, comparison, logic, selection, cast and the elementary functions.
 
 Implements the elementwise chapter of spec/text/primitives.md (OPS-ELEMENTWISE).  Values are the kernels' (NUM-*); here
-are index spaces, what
-becomes of P, and gradients, each a composition of primitives.
+are index spaces, what becomes of P, and gradients, each a composition of primitives.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Indexing by tensors: index_select (embedding), gather, their transposes, one_hot.
 
 Implements the indexing chapter of spec/text/primitives.md (OPS-INDEXING).  Where the indexed dimension is split, each
-rank answers for the
-indices it holds and gives the identity for the rest: at most one real term, so the fold is exact for any split.
+rank answers for the indices it holds and gives the identity for the rest: at most one real term, so the fold is exact
+for any split.
 """
 
 from __future__ import annotations

@@ -28,13 +28,13 @@ class InvariantError(RefflowError, AssertionError):
 
 
 class At(NamedTuple):
-    """Where and when a payload runs: `index` counts the task's actions in an iteration, `phase` in a cycle."""
+    """Where and when a payload runs: `position` counts the task's actions in an iteration, `phase` in a cycle."""
 
     task: Task
     rank: int
     act: int
     iteration: int
-    index: int
+    position: int
     phase: int
 
 
@@ -152,8 +152,8 @@ class Actor:
 
     def launch(self, phase: int) -> None:
         """The payload reads the fronts of R and fills the fronts of W (ACT-LAUNCH)."""
-        iteration, index = divmod(self.acts, self.per_iteration)
-        at = At(self.task, self.task.rank, self.acts, iteration, index, phase)
+        iteration, position = divmod(self.acts, self.per_iteration)
+        at = At(self.task, self.task.rank, self.acts, iteration, position, phase)
         work = self.work
         if work is not None:
             results = work(self, at, [into.fifo[0].content for into in self.data_in])

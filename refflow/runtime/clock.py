@@ -157,8 +157,8 @@ class Timed:
     busy: Mapping[tuple[int, str], Fraction]
 
     def bubble(self, plan: Plan, kind: str = "compute") -> Fraction:
-        """The part of the time in which streams of a kind stood idle, on average (PROOF-BUBBLE)."""
-        here = [self.busy[s.rank, s.name] for s in plan.streams if s.kind == kind]
+        """The part of the time in which streams of a kind stood idle, on average over those that worked (PROOF-BUBBLE)."""
+        here = [busy for s in plan.streams if s.kind == kind and (busy := self.busy[s.rank, s.name])]
         return 1 - sum(here, Fraction(0)) / (len(here) * self.time)
 
 

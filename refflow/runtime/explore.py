@@ -129,7 +129,8 @@ class Frames:
         """A step in words."""
         if isinstance(step, Actor):
             return f"{step.task.name} acts"
-        return f"'{step.desc.name}' {'back from' if step.id % 2 else 'to'} {self.run.plan.tasks[step.sender if step.id % 2 else step.receiver].name}"
+        reader = self.run.plan.tasks[step.sender if step.id % 2 else step.receiver].name
+        return f"'{step.desc.name}' {'back from' if step.id % 2 else 'to'} {reader}"
 
     def take(self) -> Hashable:
         """The state as a hashable value."""
@@ -150,21 +151,25 @@ class Frames:
     def put(self, state: Any) -> None:
         """Sets the run to a state."""
         actors, ins, outs, registers, edges, turns, results = state
-        for a, (a.handler, a.lacking, a.reading, a.acts, a.ended, a.posted, parts) in zip(self.actors, actors):
-            a.parts, a.queued = list(parts), False
-        for i, (fifo, i.ended, i.held, i.arrived, i.taken, leftover) in zip(self.ins, ins):
-            i.fifo.clear()
-            i.fifo.extend(fifo)
-            i.leftover = list(leftover)
-        for o, (free, o.in_flight, o.filled, o.returned) in zip(self.outs, outs):
-            o.free.clear()
-            o.free.extend(free)
-        for r, (r.readers, r.unread, r.token, r.writing, r.content) in zip(self.registers, registers):
-            pass
-        for e, (queue, e.sent, e.received) in zip(self.run.edges, edges):
-            e.queue.clear()
-            e.queue.extend((kind, register, number, 0) for kind, register, number in queue)
-        for t, t.at in zip(self.turns, turns):
-            t.now = t.order[t.at]
+        for actor, was in zip(self.actors, actors):
+            actor.handler, actor.lacking, actor.reading, actor.acts, actor.ended, actor.posted, parts = was
+            actor.parts, actor.queued = list(parts), False
+        for into, was in zip(self.ins, ins):
+            fifo, into.ended, into.held, into.arrived, into.taken, leftover = was
+            into.fifo.clear()
+            into.fifo.extend(fifo)
+            into.leftover = list(leftover)
+        for out, was in zip(self.outs, outs):
+            free, out.in_flight, out.filled, out.returned = was
+            out.free.clear()
+            out.free.extend(free)
+        for register, was in zip(self.registers, registers):
+            register.readers, register.unread, register.token, register.writing, register.content = was
+        for edge, was in zip(self.run.edges, edges):
+            queue, edge.sent, edge.received = was
+            edge.queue.clear()
+            edge.queue.extend((kind, register, number, 0) for kind, register, number in queue)
+        for turn, at in zip(self.turns, turns):
+            turn.at, turn.now = at, turn.order[at]
         for task, values in zip(self.run.results, results):
             self.run.results[task] = list(values)

@@ -334,7 +334,7 @@ class Run:
     def result(self) -> Result:
         """What the run gave."""
         outputs = {self.plan.tasks[id].name: values for id, values in self.results.items() if values}
-        final = {}
+        final: dict[str, list[Any]] = {}
         for actor in self.actors:
             for end in actor.inputs if actor is not None else []:
                 if end.desc.initial:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def waits_for(run: Run, actor: Actor) -> list[tuple[Actor, str]]:
     """The actors this one waits for, and what for."""
     found: list[tuple[Actor | None, str]] = []
+    if actor.stream is not None and actor.stream.now is not actor:
+        found.append((actor.stream.now, f"its turn on stream '{actor.task.stream}' of rank {actor.task.rank}, behind"))
     for into in actor.inputs:
         if not into.fifo:
             found.append((run.actors[into.desc.producer], f"a register '{into.desc.name}' of"))
@@ -24,8 +26,6 @@ def waits_for(run: Run, actor: Actor) -> list[tuple[Actor, str]]:
         if not out.free:
             what = "the post of" if not out.desc.number else f"a free register '{out.desc.name}' (it has {out.desc.number}) from"
             found += [(reader, what) for reader in _readers(run, out.desc.id)]
-    if actor.stream is not None and actor.stream.now is not actor:
-        found.append((actor.stream.now, f"its turn on stream '{actor.task.stream}' of rank {actor.task.rank}, behind"))
     return [(other, what) for other, what in found if other is not None]
 
 

@@ -1,8 +1,8 @@
 """Reverse-mode differentiation: one `vjp` over the nodes behind some values, eager or lazy.
 
 Implements AUTO-VJP, AUTO-LAYOUT, AUTO-ORDER, AUTO-LEAF and AUTO-FREE of spec/text/autograd.md.  A gradient has the
-layout of what it belongs
-to, with P reduced; the uses of a value are reduced first and then added in reverse program order.
+layout of what it belongs to, with P reduced; the uses of a value are reduced first and then added in reverse program
+order.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class _Gradients:
         """One more use: reduced to the layout of `value`, then added to the later uses (AUTO-ORDER)."""
         g = in_layout_of(value, g)
         earlier = self._sums.get(id(value))
-        self._sums[id(value)] = (value, g if earlier is None else add(earlier[1], g))
+        # Where nothing costs a byte (one rank, no elements) add may choose another layout: hence once more.
+        self._sums[id(value)] = (value, g if earlier is None else in_layout_of(value, add(earlier[1], g)))
 
     def take(self, value: Value) -> Value | None:
         """The finished gradient of `value`; hooks see it first."""

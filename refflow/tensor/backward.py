@@ -17,7 +17,7 @@ from ..ops.border import to_global
 from ..ops.creation import full
 from ..ops.elementwise import add
 from ..state import Override, settings
-from .autograd import fits_gradient, leaves, reachable, vjp
+from .autograd import fits_gradient, in_layout_of, leaves, reachable, vjp
 from .tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,6 +33,8 @@ def _seeds(outputs: Sequence[Tensor], gradients: Sequence[Tensor | None] | None)
                 "backward: the tensor requires no gradient and nothing behind it does; call requires_grad_() on a leaf first"
             )
         if gradient is not None:
+            if not isinstance(gradient, Tensor):
+                raise AutogradError(f"backward: the gradient must be a tensor, found {type(gradient).__name__}")
             fits_gradient("backward", gradient.value, value)
             seeds.append(_placed(gradient.value, value))
         elif output.numel() != 1:
@@ -88,7 +90,7 @@ def backward(
             tensor.grad = Tensor(g)
         else:
             with Override(grad=create_graph):
-                tensor.grad = Tensor(add(tensor.grad.value, g))
+                tensor.grad = Tensor(in_layout_of(g, add(tensor.grad.value, g)))
 
 
 def grad(
@@ -107,6 +109,9 @@ def grad(
     outs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     ins = [inputs] if isinstance(inputs, Tensor) else list(inputs)
     given = [grad_outputs] if isinstance(grad_outputs, Tensor) else grad_outputs
+    for i, one in enumerate([*outs, *ins]):
+        if not isinstance(one, Tensor):
+            raise AutogradError(f"grad: outputs and inputs must be tensors, found {type(one).__name__} (number {i})")
     wanted = [tensor.value for tensor in ins]
     for i, value in enumerate(wanted):
         if not value.requires_grad:

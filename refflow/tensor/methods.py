@@ -152,6 +152,19 @@ def _or_not(function: Callable[..., Any]) -> Callable[..., Any]:
     return operator
 
 
+def _of_bools(sign: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Operators that PyTorch applies to the bits of integers: here for bools only."""
+
+    def operator(*operands: Any) -> Any:
+        for one in operands:
+            if not (is_bool(one.dtype) if isinstance(one, Tensor) else isinstance(one, bool)):
+                found = one.dtype.name if isinstance(one, Tensor) else type(one).__name__
+                raise DtypeError(f"{sign}: is for bool tensors, found {found}; {function.__name__}() takes any dtype")
+        return function(*operands)
+
+    return operator
+
+
 OPERATORS: dict[str, Callable[..., Any]] = {
     "__add__": arithmetic.add,
     "__sub__": arithmetic.sub,
@@ -167,9 +180,9 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "__le__": arithmetic.le,
     "__gt__": arithmetic.gt,
     "__ge__": arithmetic.ge,
-    "__and__": arithmetic.logical_and,
-    "__or__": arithmetic.logical_or,
-    "__xor__": arithmetic.logical_xor,
+    "__and__": _of_bools("&", arithmetic.logical_and),
+    "__or__": _of_bools("|", arithmetic.logical_or),
+    "__xor__": _of_bools("^", arithmetic.logical_xor),
 }
 REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
 IN_PLACE = ("add", "sub", "mul", "div")
@@ -286,7 +299,7 @@ def attach() -> None:
     extra: dict[str, Any] = {
         "__neg__": arithmetic.neg,
         "__abs__": arithmetic.abs,
-        "__invert__": arithmetic.logical_not,
+        "__invert__": _of_bools("~", arithmetic.logical_not),
         "__getitem__": _getitem,
         "__setitem__": _setitem,
         "fill_": _fill,

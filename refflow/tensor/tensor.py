@@ -1,8 +1,7 @@
 """Tensor: a cell that holds a value, its gradient, and perhaps a view of another cell.
 
 Implements TENSOR-CELL, TENSOR-INPLACE and TENSOR-LOGICAL of spec/text/tensors.md.  The operations are in
-refflow/functional, attached as
-methods by refflow/tensor/methods.py.
+refflow/functional, attached as methods by refflow/tensor/methods.py.
 """
 
 from __future__ import annotations
@@ -282,6 +281,8 @@ class Tensor:
         value = self.value
         if not value.requires_grad:
             raise AutogradError("register_hook: the tensor requires no gradient")
+        if not callable(hook):
+            raise AutogradError(f"register_hook: needs a function of the gradient, found {type(hook).__name__}")
         if value.hooks is None:
             value.hooks = []
         value.hooks.append(hook)
@@ -302,9 +303,8 @@ class Tensor:
     ) -> Tensor:
         """This tensor in another layout, or local parts as a global tensor.
 
-        Args: `placement` (default: as it is), `sbp` one or one per mesh axis (default: as it is, S stays S),
-        `grad_sbp` the layout the
-        gradient is brought to first, `check_meta` whether local parts are compared over the ranks.
+        Args: `placement` (default: as it is), `sbp` one or one per mesh axis (default: as it is, S stays S), `grad_sbp`
+        the layout the gradient is brought to first, `check_meta` whether local parts are compared over the ranks.
         Errors: `SbpError`, `PlacementError`, `ShapeError`, `ReplicaError`.  Source: BOX-*, BORDER-LOCAL-TO-GLOBAL.
         """
         value = self.value
@@ -348,8 +348,8 @@ class Tensor:
     # --- the logical value ------------------------------------------------------------------------------------------
 
     def numpy(self) -> Array:
-        """A copy of the logical value as a NumPy array, on every rank (a collective); of a local tensor this rank's, if ranks
-        agree.
+        """A copy of the logical value as a NumPy array, on every rank (a collective); of a local tensor this rank's, if
+        ranks agree.
 
         Errors: `AutogradError` if a gradient is required (detach() first); `LocalGlobalError` if owned ranks hold
         different values.
@@ -428,6 +428,8 @@ def _digits(array: Array) -> str:
 
 def check_ranks(what: str, placement: Placement) -> None:
     """`PlacementError` if the world lacks a rank of `placement`."""
+    if not isinstance(placement, Placement):
+        raise PlacementError(f"{what}: needs a placement such as flow.placement('cpu', [0, 1]), found {placement!r}")
     size = settings().world.size
     absent = [rank for rank in placement if rank >= size]
     if absent:

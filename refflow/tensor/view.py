@@ -1,8 +1,7 @@
 """Views: a tensor that shows part of another, and writes through to it.
 
-Implements TENSOR-VIEW of spec/text/tensors.md.  A view is a base and a lens; reading takes the lens' part of the
-base's present value,
-writing puts a changed part back.  Values never change, so what the tape saved is safe (AUTO-SAVED).
+Implements TENSOR-VIEW of spec/text/tensors.md.  A view is a base and a lens; reading takes the lens' part of the base's
+present value, writing puts a changed part back.  Values never change, so what the tape saved is safe (AUTO-SAVED).
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackendError
@@ -26,9 +25,15 @@ _made: dict[str, Backend] = {}
 def available_backends() -> dict[str, Callable[[], Any]]:
     """name -> a function that loads the back end, or what makes it."""
 
-    plugins = sorted(entry_points(group=GROUP), key=lambda plugin: plugin.name)
+    plugins = sorted(_entry_points(group=GROUP), key=lambda plugin: plugin.name)
     built_in = {name: partial(_load, target) for name, target in BUILT_IN.items()}
     return {**{plugin.name: plugin.load for plugin in plugins}, **built_in}
+
+
+def _entry_points(group: str) -> Any:
+    from importlib.metadata import entry_points  # slow to import, and rarely needed
+
+    return entry_points(group=group)
 
 
 def _load(target: str) -> Any:

@@ -153,7 +153,7 @@ class MpiWorld:
             return  # a fork
         self.say_farewell(self._history.letter("left", self._number + 1, "its program ended"))
         assert self._farewell is not None
-        wrong = self._farewell.kind != "left"
+        wrong = self._farewell.kind != "left" or bool(self._gone)
         deadline = time.monotonic() + _GRACE if wrong else math.inf
 
         def heard() -> bool:

@@ -28,7 +28,7 @@ class Meeting:
         self.interrupted = False
         self._arrived: dict[int, tuple[Letter, Any]] = {}
         self.gone: dict[int, Letter] = {}
-        self._lost: dict[int, Letter] = {}  # the gone ones that all others have been told about
+        self.lost: dict[int, Letter] = {}  # the gone ones that all others have been told about
         self._said: dict[int, Letter] = {}
         self._brought: dict[int, Any] = {}
         self._turns = [threading.Lock() for _ in range(size)]  # held while it is another rank's turn
@@ -47,8 +47,8 @@ class Meeting:
         """What every rank says and brings, once all have arrived; at once if some are known to be gone."""
         if self.interrupted:
             raise DivergenceError("the caller of spmd was interrupted")
-        if self._lost:
-            return {**self._lost, rank: letter}, {}
+        if self.lost:
+            return {**self.lost, rank: letter}, {}
         self._arrived[rank] = (letter, content)
         self._hand_over()
         self.await_turn(rank)
@@ -68,7 +68,7 @@ class Meeting:
         if not missing and present:
             self._said = {**{rank: said for rank, (said, _) in self._arrived.items()}, **self.gone}
             self._brought = {rank: content for rank, (_, content) in sorted(self._arrived.items())}
-            self._lost = dict(self.gone)
+            self.lost = dict(self.gone)
             self._arrived = {}
             missing = present
         if missing:
@@ -149,7 +149,8 @@ def spmd(size: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> li
         raise
     if errors:
         raise _cause(errors, size)
-    compare_ends(meeting.gone)
+    if not meeting.lost:
+        compare_ends(meeting.gone)
     return [results[rank] for rank in range(size)]
 
 

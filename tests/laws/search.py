@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from refflow.errors import DataError
@@ -70,7 +71,9 @@ def _operands(made: Case, inputs: Sequence[Sbp], rng: np.random.Generator) -> tu
 def _draw(made: Case, i: int, rng: np.random.Generator) -> Draw:
     name, dtype = made.primitive.name, made.metas[i].dtype
     if name in ("isnan", "isinf", "isfinite"):
-        return lambda shape: rng.choice(np.array([np.nan, np.inf, np.inf, -np.inf, 1.0]), shape).astype(dtype)
+        huge = float(ml_dtypes.finfo(dtype).max)
+        values = np.array([np.nan, np.inf, -np.inf, huge, huge, 1.0])
+        return lambda shape: rng.choice(values, shape).astype(dtype)
     if name in COMPARISONS:
         return lambda shape: rng.integers(-1, 2, shape).astype(dtype)
     return data_for(name, made.sample, i, made.metas[i], rng, "exact")

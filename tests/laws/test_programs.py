@@ -28,15 +28,11 @@ def _leaf(value: Any) -> Tensor:
     return Tensor(value).requires_grad_()
 
 
-@settings(max_examples=60)
+@settings(max_examples=200)
 @given(st.data())
 def test_one_program_one_result(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(seeds))
-    dtype = data.draw(st.sampled_from(["float32", "float32", "float64", "bfloat16"]))
-    dtype = flow.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
-    if dtype == np.float64:
-        rng = np.random.default_rng(0)  # correctly rounded binary64 functions are slow: fewer kinds of data
-        dtype = np.dtype("float32")
+    dtype = data.draw(st.sampled_from([flow.float32, flow.float32, flow.bfloat16]))
     shape = data.draw(shapes(1, 3, 6))
     placement, other = data.draw(placements((*ROWS, *GRID))), data.draw(placements((*ROWS, *GRID)))
     leaves, wholes = [], []

@@ -635,6 +635,19 @@ def test_views_write_through(sbp: Any) -> None:
         flow.zeros(1).expand(3).fill_(1.0)
 
 
+def test_detached_tensors_write_through() -> None:
+    """TENSOR-DETACH"""
+    p = flow.ones(4, placement=ROW, sbp=S(0), requires_grad=True)
+    p.data.mul_(0.5)
+    p.detach()[0] = 7.0
+    assert p.tolist() == [7.0, 0.5, 0.5, 0.5] and p.requires_grad and p.is_leaf
+    own = p.detach().clone()
+    own.fill_(0.0)
+    assert p.tolist() == [7.0, 0.5, 0.5, 0.5]
+    with pytest.raises(flow.errors.AutogradError, match="detach"):
+        (p * 2).detach().fill_(0.0)
+
+
 def test_a_view_keeps_its_gradient_whoever_reads_it() -> None:
     """TENSOR-VIEW, AUTO-RECORD: reading in no_grad does not cut a view off from what made its base."""
     x = flow.ones(2, requires_grad=True)

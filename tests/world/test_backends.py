@@ -110,7 +110,7 @@ def test_back_ends_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     instance = LoopbackBackend("third")
     plugins = [_Plugin("first", LoopbackBackend), _Plugin("second", lambda: instance), _Plugin("broken", ImportError("no GPU")),
                _Plugin("half", object()), _Plugin("third", instance)]  # fmt: skip
-    monkeypatch.setattr(devices, "entry_points", lambda group: plugins if group == "refflow.backends" else [])
+    monkeypatch.setattr(devices, "_entry_points", lambda group: plugins if group == "refflow.backends" else [])
     monkeypatch.setattr(devices, "_made", {})
     assert isinstance(devices.find_backend("first"), LoopbackBackend)
     assert devices.find_backend("first") is devices.find_backend("first")

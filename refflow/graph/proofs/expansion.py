@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -225,6 +226,6 @@ def _turns(events: Events) -> None:
                     f"PROOF-RATES: stream '{stream.name}' of rank {stream.rank} orders {count} actions of "
                     f"'{events.plan.tasks[task].name}', which acts {events.actions[task]} times in an iteration"
                 )
-        for before, after in zip(acts, acts[1:]):
+        for before, after in pairwise(acts):
             _wait(events, before, after, 0, TURN)
         _wait(events, acts[-1], acts[0], 1, TURN)

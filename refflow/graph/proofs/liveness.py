@@ -34,12 +34,12 @@ def order(events: Events) -> list[int]:
             free[target] += 1
     queue = deque(event for event, waits in enumerate(free) if not waits)
     placed = []
-    outgoing, tokens, targets = events.outgoing, events.tokens, events.target
+    outgoing, all_tokens, targets = events.outgoing, events.tokens, events.target
     while queue:
         event = queue.popleft()
         placed.append(event)
         for number in outgoing[event]:
-            if not tokens[number]:
+            if not all_tokens[number]:
                 target = targets[number]
                 free[target] -= 1
                 if not free[target]:
@@ -52,7 +52,8 @@ def order(events: Events) -> list[int]:
 def waiting_cycle(events: Events, stuck: set[int]) -> list[Wait]:
     """A shortest cycle of token-free edges through an event found by walking back from the first stuck one."""
     before = {v: [e for e in events.incoming[v] if not events.tokens[e] and events.source[e] in stuck] for v in stuck}
-    event, seen = min(stuck), {}
+    event = min(stuck)
+    seen: dict[int, int] = {}
     while event not in seen:
         seen[event] = len(seen)
         event = events.source[before[event][0]]

@@ -114,7 +114,7 @@ def _components(events: Events) -> list[list[int]]:
                     low[v] = min(low[v], number[w])
             else:
                 if low[v] == number[v]:
-                    component = []
+                    component: list[int] = []
                     while not component or component[-1] != v:
                         component.append(stack.pop())
                     on.difference_update(component)
@@ -180,7 +180,7 @@ def _potentials(
 ) -> dict[int, int]:
     """The weight (time less ratio times tokens, times q) of each event's way to the cycle, which all are made to reach."""
     into: dict[int, list[int]] = {v: [] for v in edges}
-    for v, out in edges.items():
+    for out in edges.values():
         for e in out:
             into[events.target[e]].append(e)
     value = {cycle[0]: 0}
@@ -206,14 +206,18 @@ def _potentials(
 
 
 def bubble(plan: Plan, time: Fraction, kind: str = "compute") -> Fraction:
-    """The part of `time` (of one iteration) in which streams of a kind stand idle, on average (PROOF-BUBBLE)."""
+    """The part of `time` (of one iteration) in which streams of a kind stand idle, on average over those that have
+    work that takes time (PROOF-BUBBLE).
+    """
     counts = actions(plan)
-    streams = [s for s in plan.streams if s.kind == kind]
-    if not streams or not time:
+    busy: dict[tuple[int, str], Fraction] = {}
+    for task in plan.tasks:
+        place = (task.rank, task.stream)
+        if plan.stream_of[place].kind == kind and task.time:
+            busy[place] = busy.get(place, Fraction(0)) + task.time * counts[task.id]
+    if not busy or not time:
         raise PlanError(f"plan '{plan.name}': no {kind} stream, or no time, to have a bubble in")
-    places = {(s.rank, s.name) for s in streams}
-    busy = sum((t.time * counts[t.id] for t in plan.tasks if (t.rank, t.stream) in places), Fraction(0))
-    return 1 - busy / (len(streams) * time)
+    return 1 - sum(busy.values(), Fraction(0)) / (len(busy) * time)
 
 
 def best_period(plan: Plan, delay: Delay = _no_delay) -> Fraction:
