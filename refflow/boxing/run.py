@@ -115,12 +115,12 @@ def _run_step(
         count = sum(map(len, assembly.addends))
         if rank in here:
             parts = [arrived[i] for i in range(index, index + count)]
-            result[rank] = _assemble(step, assembly, parts, dtype, target)
+            result[rank] = assembled(step, assembly, parts, dtype, target)
         index += count
     return result
 
 
-def _assemble(step: Step, assembly: Assembly, parts: list[Array], dtype: np.dtype[Any], backend: Backend) -> Array:
+def assembled(step: Step, assembly: Assembly, parts: list[Array], dtype: np.dtype[Any], backend: Backend) -> Array:
     """One rank's array: each addend from its pieces, then the fold over mesh positions, innermost axis first
     (BOX-FOLD-ORDER).
     """

@@ -95,7 +95,7 @@ def best(function: Callable[[], object], tries: int, times: int) -> float:
 _IMPORT = "import time; import numpy; begin = time.perf_counter(); import refflow; print(time.perf_counter() - begin)"
 
 
-def seconds_of_import() -> float:
-    """Seconds of `import refflow` in a fresh process that has NumPy already: the best of five."""
+def seconds_of_import(tries: int = 5) -> float:
+    """Seconds of `import refflow` in a fresh process that has NumPy already, the best of some tries."""
     run = [sys.executable, "-c", _IMPORT]
-    return min(float(subprocess.run(run, capture_output=True, text=True, check=True).stdout) for _ in range(5))
+    return min(float(subprocess.run(run, capture_output=True, text=True, check=True).stdout) for _ in range(tries))

@@ -250,3 +250,12 @@ def to(x: Tensor, target: Any = None, *, dtype: Dtype | None = None) -> Tensor:
             )
         return x.to_global(Placement(wanted, nested(x.placement.ranks, x.placement.mesh)))
     return cast(x, dtype_named("to", wanted))
+
+
+__all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself
+    "result_type", "add", "mul", "sub", "div", "true_divide", "floor_divide", "remainder", "pow", "maximum",
+    "minimum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "neg", "absolute",
+    "sign", "abs", "floor", "ceil", "trunc", "round", "sqrt", "rsqrt", "exp", "log", "log1p", "expm1", "tanh",
+    "sigmoid", "erf", "sin", "cos", "isnan", "isinf", "isfinite", "logical_not", "relu", "square", "reciprocal",
+    "where", "masked_fill", "clamp", "cast", "to",
+]  # fmt: skip

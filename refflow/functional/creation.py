@@ -323,7 +323,15 @@ def normal(mean: float, std: float, size: Sequence[int], **options: Any) -> Tens
 
 def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with probability p, else 0, in the dtype and layout of `p`."""
+    if not is_float(p.dtype):
+        raise DtypeError(f"bernoulli: the probabilities must be floats, found {p.dtype.name}")
     layout: dict[str, Any] = {}
     if p.is_global:
         layout = {"placement": p.placement, "sbp": reduced(p.sbp)}
     return cast(lt(rand(*p.shape, generator=generator, **layout), p), p.dtype)
+
+
+__all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself
+    "tensor", "from_numpy", "per_rank", "full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_like",
+    "empty_like", "arange", "linspace", "eye", "rand", "randn", "randint", "randperm", "normal", "bernoulli",
+]  # fmt: skip

@@ -346,3 +346,10 @@ def clone(x: Tensor) -> Tensor:
 def contiguous(x: Tensor) -> Tensor:
     """`x`: memory layout is not part of the semantics."""
     return x
+
+
+__all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself
+    "reshape", "view", "flatten", "squeeze", "unsqueeze", "permute", "transpose", "swapaxes", "t", "movedim",
+    "expand", "broadcast_to", "expand_as", "repeat", "narrow", "select", "split", "chunk", "unbind", "cat",
+    "concat", "stack", "pad", "flip", "roll", "tril", "triu", "clone", "contiguous",
+]  # fmt: skip

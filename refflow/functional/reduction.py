@@ -293,3 +293,10 @@ def equal(x: Tensor, y: Tensor) -> bool:
     from .arithmetic import eq
 
     return x.shape == y.shape and bool(all(eq(x, y)))
+
+
+__all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself
+    "MaxResult", "sum", "mean", "var", "std", "norm", "amax", "amin", "max", "min", "argmax", "argmin", "prod",
+    "any", "all", "matmul", "mm", "bmm", "dot", "cumsum", "cumprod", "argsort", "sort", "topk", "index_select",
+    "gather", "scatter_add", "index_add", "one_hot", "allclose", "equal",
+]  # fmt: skip

@@ -15,9 +15,11 @@ from ..ir.lower import frozen
 from ..layout import NdSbp
 from ..state import Override, settings
 from ..tensor.tensor import Tensor
-from .execute import execute
+from .compile import Compiled, compile_graph
+from .execute import execute, run_plan
 from .logical import LogicalGraph, Variable, key
 from .passes import common_subexpressions, compose_boxing, dead_code, recompute
+from .plan import Plan
 from .time import input_sbp
 from .trace import Tracer, lazily, over_steps, rebuilt, tensors_in, twin_of
 from .zero import gathered_for_use, keep_in_parts, shard_sbp, stepped_in_parts
@@ -29,6 +31,9 @@ class GraphConfig:
 
     accumulation_steps: int = 1
     zero_stage: int = 0
+    runtime: str = "actors"  # or "sequential": node by node, in program order
+    schedule: Any = None  # makes the schedule of a run; None: the canonical one
+    log_events: bool = False
 
     def enable_zero(self, mode: bool = True, *, stage: int = 2) -> None:
         """Holds optimizer state (1), gradients too (2), parameters too (3) in parts; the bits do not change (ZERO-*)."""
@@ -49,6 +54,7 @@ class Traced:
 
     graph: LogicalGraph
     result: Any
+    compiled: Compiled
     gradients: Mapping[int, Meta]  # id of a parameter -> layout of its gradient
     optimizer_shape: tuple[Any, ...]
 
@@ -65,6 +71,7 @@ class Graph:
         self._optimizers: list[tuple[Any, Any]] = []
         self._traced: dict[Any, Traced] = {}
         self._inputs: tuple[Meta, ...] | None = None
+        self.last_run: Any = None
         self._layouts: dict[int, NdSbp] = {}  # parameters kept in parts: the layout they are used in
 
     def build(self, *args: Any) -> Any:
@@ -123,13 +130,30 @@ class Graph:
         else:
             traced, numbers = self._trace(args)
             self._traced[mark] = traced
-        outputs, updates = execute(traced.graph, given, numbers)
+        outputs, updates = self._run(traced, given, numbers)
         for i, value in updates.items():
             self._assign(traced.graph.variables[i], value)
         for _, schedule in self._optimizers:
             if schedule is not None:
                 schedule.step()
         return rebuilt(traced.result, iter([Tensor(value) for value in outputs]))
+
+    def _run(
+        self, traced: Traced, given: Sequence[Value], numbers: Sequence[float]
+    ) -> tuple[list[Value], dict[int, Value]]:
+        if self.config.runtime == "sequential":
+            return execute(traced.graph, given, numbers)
+        schedule = self.config.schedule() if self.config.schedule is not None else None
+        outputs, updates, self.last_run = run_plan(
+            traced.graph, traced.compiled, given, numbers, schedule=schedule, log=self.config.log_events
+        )
+        return outputs, updates
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the last new kind of call; `GraphError` before the first call."""
+        self.graph  # noqa: B018  (raises)
+        return next(reversed(self._traced.values())).compiled.plan
 
     def _check_inputs(self, metas: tuple[Meta, ...]) -> None:
         if self._inputs is None:
@@ -176,7 +200,7 @@ class Graph:
         if self.config.zero_stage >= 2:
             graph = compose_boxing(graph)
         graph = recompute(graph, tracer.scope_of, frozenset(tracer.forward))
-        return Traced(graph, result, gradients, shape), [number for _, number in scalars]
+        return Traced(graph, result, compile_graph(graph), gradients, shape), [number for _, number in scalars]
 
     def _gradients(self) -> dict[int, Meta]:
         """The layout of every gradient build left; `GraphError` if it left none though there are optimizers."""

@@ -6,15 +6,20 @@ Implements GRAPH-RUN of spec/text/graph.md.  The actor runtime must give the sam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..ir import Value
 from ..ir.bind import EAGER
+from ..kernels import Array
 from ..layout import broadcast
 from ..ops.creation import full
 from ..random import Generator
+from ..runtime.run import Result, Run
 from ..state import Override, settings
+from .compile import Compiled, drawn
 from .logical import LogicalGraph, key
-from .time import TimeWorld, gathered, input_sbp, spread
+from .time import TimedPlacement, TimeWorld, gathered, input_sbp, spread
+from .trace import Unborn
 
 
 def execute(
@@ -40,7 +45,7 @@ def execute(
             known[key(lazy)] = made
         for i, node in enumerate(graph.nodes):
             operands = tuple(known.get(key(value), value) for value in node.inputs)
-            attrs = _drawn(node.attrs, generator) if node.primitive.random else node.attrs
+            attrs = drawn(node.attrs, generator) if node.primitive.random else node.attrs
             for lazy, real in zip(node.outputs, EAGER.bind(node.primitive, operands, attrs), strict=True):
                 known[key(lazy)] = real
             for gone in last.get(i, ()):
@@ -52,14 +57,6 @@ def execute(
         i: gathered(known.get(key(v.update), v.update)) for i, v in enumerate(graph.variables) if v.update is not None
     }
     return outputs, updates
-
-
-def _drawn(attrs: Mapping[str, object], generator: Generator) -> dict[str, object]:
-    """A traced draw, moved from the ordinal it was traced at to the present one."""
-    stream = attrs["stream"]
-    assert isinstance(stream, int)
-    base = generator.next_local if stream % 2 else generator.next_global
-    return {**attrs, "seed": generator.seed, "stream": stream + 2 * base}
 
 
 def _last_uses(graph: LogicalGraph) -> dict[int, list[int]]:
@@ -74,3 +71,38 @@ def _last_uses(graph: LogicalGraph) -> dict[int, list[int]]:
         if mark not in final:
             freed.setdefault(i, []).append(mark)
     return freed
+
+
+def run_plan(
+    graph: LogicalGraph, compiled: Compiled, inputs: Sequence[Value], scalars: Sequence[float], **options: Any
+) -> tuple[list[Value], dict[int, Value], Result]:
+    """As `execute`, by the actors of the compiled plan; `options` are the run's (schedule, log …) (ACT-SAME)."""
+    call = compiled.call
+    generator = settings().generator
+    assert isinstance(generator, Generator)
+    call.generator = generator
+    call.scalars = {key(lazy): number for lazy, number in zip(graph.scalars, scalars, strict=True)}
+    call.shards = _entering(graph, inputs)
+    with Override(grad=False, interpreters=()):
+        result = Run(compiled.plan, compiled.kernels, **options).run()
+    generator.next_global += graph.draws[0]
+    generator.next_local += graph.draws[1]
+
+    def left(value: Value) -> Value:
+        shards = {rank: result.outputs[name][-1] for rank, name in compiled.sinks[key(value)].items()}
+        placement = value.meta.placement
+        assert isinstance(placement, TimedPlacement) and value.meta.sbp is not None
+        return Value(value.meta.with_layout(placement.base, value.meta.sbp[:-1]), shards)
+
+    updates = {i: left(v.update) for i, v in enumerate(graph.variables) if v.update is not None}
+    return [left(value) for value in graph.outputs], updates, result
+
+
+def _entering(graph: LogicalGraph, inputs: Sequence[Value]) -> dict[int, Mapping[int, Array]]:
+    """The shards of everything the graph reads, on [ranks, steps], by key of the lazy value."""
+    steps = graph.steps
+    given = {key(v): spread(r, steps, input_sbp(r.meta, steps)) for v, r in zip(graph.inputs, inputs, strict=True)}
+    given.update({key(v.value): spread(v.cell.value, steps, broadcast) for v in graph.variables if v.value is not None})
+    constants = {key(v): v for n in graph.nodes for v in n.inputs if not isinstance(v.shards, Unborn)}
+    constants.update({key(v): v for v in graph.results() if not isinstance(v.shards, Unborn)})
+    return {mark: value.shards for mark, value in {**constants, **given}.items()}

@@ -113,7 +113,7 @@ def _mesh(ranks: Any) -> tuple[Coords, Coords]:
         return (1,), (ranks,)
     if all(isinstance(r, int) and not isinstance(r, bool) for r in ranks):
         return (len(ranks),), tuple(ranks)
-    rows = [_mesh(row) if not isinstance(row, int) else ((), (row,)) for row in ranks]
+    rows = [((), (row,)) if type(row) is int else _mesh(row) for row in ranks]
     if len({shape for shape, _ in rows}) != 1:
         raise PlacementError(f"placement: a mesh must be rectangular, found {ranks!r}")
     return (len(rows), *rows[0][0]), tuple(itertools.chain.from_iterable(flat for _, flat in rows))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 from refflow.graph.plan import Plan, PlanBuilder
 
@@ -59,9 +60,9 @@ def pipeline(
     stages, micro = len(orders), orders[0].count("F")
     b = PlanBuilder(name)
     number = micro if in_flight is None else in_flight
-    data = {"number": number, "bytes": bytes}
+    register = partial(b.register, number=number, bytes=bytes)
     weights, forwards, backwards = _forward_parts(b, stages, micro, Fraction(forward_time))
-    x = b.register("x", b.task("load", stream="copy", kind="source"), **data)
+    x = register("x", b.task("load", stream="copy", kind="source"))
     made: list[Stage] = []
     for s in range(stages):  # forwards, and the messages down
         b.feed(x, forwards[s])
@@ -69,14 +70,14 @@ def pipeline(
         kept = b.register(f"stash {s}", forwards[s], number=micro if stash is None else stash, bytes=bytes)
         made.append(Stage(forwards[s], backwards[s], kept))
         if s + 1 < stages:
-            y = b.register(f"y{s}", forwards[s], **data)
+            y = register(f"y{s}", forwards[s])
             lanes = (f"comm>{s + 1}", f"comm<{s}")
             x = b.message(y, s + 1, capacity=number, number=number, time=link_time, streams=lanes)
     for s in reversed(range(stages)):  # backwards, and the messages up
         b.feed(made[s].stash, backwards[s])
         _update(b, s, micro, backwards[s], bytes)
         if s > 0:
-            g = b.register(f"g{s}", backwards[s], **data)
+            g = register(f"g{s}", backwards[s])
             lanes = (f"comm>{s - 1}", f"comm<{s}")
             b.feed(b.message(g, s - 1, capacity=number, number=number, time=link_time, streams=lanes), backwards[s - 1])
     for task in backwards:

@@ -1,0 +1,357 @@
+"""The compiler: a logical graph becomes a plan of tasks, registers and messages, and the payloads its tasks run.
+
+Implements PLAN-COMPILE, PLAN-TIME, PLAN-BOXING and TIME-REFUSED of spec/text/plan.md.  A node becomes one task a rank; a
+boxing becomes cuts, messages and assemblies; the axis of micro-steps becomes rates: what varies along it acts once a
+micro-step, the rest once a call, with repeat, acc and pack between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..boxing import Layout, Step
+from ..boxing import plan as boxing_plan
+from ..boxing.run import assembled
+from ..errors import GraphError
+from ..ir import Meta, Node, Value, lower
+from ..kernels import Array
+from ..layout import Partial, Placement, Split, broadcast
+from ..numerics import identity
+from ..random import Generator
+from ..state import settings
+from .logical import LogicalGraph, key
+from .plan import Plan, PlanBuilder
+from .time import TimedPlacement
+
+Payload = Callable[..., Any]
+
+
+@dataclass
+class Call:
+    """What one call of the graph brings along: the shards of inputs, variables and constants, scalars, the generator."""
+
+    shards: dict[int, Mapping[int, Array]] = field(default_factory=dict)  # by key of the lazy value, on [ranks, steps]
+    scalars: dict[int, float] = field(default_factory=dict)
+    generator: Generator | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Compiled:
+    """A plan, its payloads, and where the results come out: (sink name, rank) of each result, by key of the value."""
+
+    plan: Plan
+    kernels: Mapping[str, Payload]
+    sinks: Mapping[int, Mapping[int, str]]
+    call: Call
+
+
+def compile_graph(graph: LogicalGraph, *, numbers: int | None = None) -> Compiled:
+    """The plan of `graph`.  `numbers`: registers for what varies over micro-steps (default: enough for its stages).
+
+    Errors: `GraphError` where a value would have to be known over all micro-steps in the middle of the graph.
+    """
+    return _Compiler(graph, numbers).run()
+
+
+class _Compiler:
+    def __init__(self, graph: LogicalGraph, numbers: int | None) -> None:
+        self.graph, self.steps = graph, graph.steps
+        stages = len({n.metas[0].placement for n in graph.nodes if n.metas})
+        self.number = numbers or min(graph.steps, stages + 1)
+        self.builder = PlanBuilder(graph.name)
+        self.kernels: dict[str, Payload] = {}
+        self.call = Call()
+        self.at: dict[tuple[int, int], int] = {}  # (key of a value, rank) -> register that holds it
+        self.repeated: dict[int, int] = {}  # register filled once a call -> the one that repeats it each micro-step
+        self.names = graph.names()
+
+    def run(self) -> Compiled:
+        known = {key(v) for n in self.graph.nodes for v in n.outputs}
+        sources = {key(value): value for value in self.graph.scalars}
+        sources |= {key(v): v for n in self.graph.nodes for v in n.inputs if key(v) not in known}
+        sources |= {key(v): v for v in self.graph.results() if key(v) not in known}
+        for value in sources.values():
+            self._source(value)
+        for node in self.graph.nodes:
+            self._boxing(node) if node.primitive.name == "to_global" else self._compute(node)
+        sinks = {key(value): self._sink(value) for value in self.graph.results()}
+        return Compiled(self.builder.plan(), self.kernels, sinks, self.call)
+
+    # --- naming and registers -----------------------------------------------------------------------------------------
+
+    def _name(self, value: Value) -> str:
+        return self.names.get(key(value), "constant")
+
+    def _bytes(self, meta: Meta, rank: int) -> int:
+        """Bytes of one register of a value on a rank: its part in micro-step 0, the largest."""
+        from ..layout import boxes, volume
+
+        placement, sbp = _layout(meta)
+        return volume(boxes(meta.shape, placement, sbp)[rank * self.steps]) * meta.dtype.itemsize
+
+    def _task(self, name: str, rank: int, payload: Payload | None, inputs: Sequence[int] = (), **more: Any) -> int:
+        if payload is not None:
+            self.kernels[name] = payload
+        return self.builder.task(name, rank=rank, payload=name if payload else "", inputs=inputs, **more)
+
+    def _holds(self, value: Value, rank: int, task: int) -> None:
+        """Declares the register in which `task` leaves a value."""
+        number = self.number if varies(value.meta) else 1
+        name = f"{self._name(value)}@{rank}"
+        self.at[key(value), rank] = self.builder.register(
+            name, task, number=number, bytes=self._bytes(value.meta, rank)
+        )
+
+    def _read(self, value: Value, rank: int, micro: bool) -> int:
+        """The register to read a value from, once a micro-step or once a call."""
+        register = self.at[key(value), rank]
+        if not micro or varies(value.meta) or self.steps == 1:
+            return register
+        if register not in self.repeated:
+            name = f"repeat {self._name(value)}@{rank}"
+            task = self._task(name, rank, None, [register], kind="repeat", count=self.steps)
+            self.repeated[register] = self.builder.register(name, task, bytes=self._bytes(value.meta, rank))
+        return self.repeated[register]
+
+    # --- tasks ------------------------------------------------------------------------------------------------------
+
+    def _source(self, value: Value) -> None:
+        """Inputs, variables, constants and scalars enter the plan (once a micro-step if they vary over them)."""
+        call, mark, meta = self.call, key(value), value.meta
+        scalar = mark in {key(s) for s in self.graph.scalars}
+        for rank in _ranks(meta):
+
+            def payload(at: Any, rank: int = rank) -> Array:
+                if scalar:
+                    make = _backend(meta).kernel("full")
+                    return make(shape=(), value=call.scalars[mark], dtype=meta.dtype)
+                return call.shards[mark][rank * self.steps + at.position]
+
+            self._holds(value, rank, self._task(f"load {self._name(value)}@{rank}#{mark % 9973}", rank, payload,
+                                                kind="source", stream="copy"))  # fmt: skip
+
+    def _sink(self, value: Value) -> dict[int, str]:
+        """A result leaves the plan: rank -> name of the sink."""
+        found = {}
+        for rank in _ranks(value.meta):
+            name = f"store {self._name(value)}@{rank}#{key(value) % 9973}"
+            self.builder.task(name, rank=rank, kind="sink", stream="copy", inputs=[self.at[key(value), rank]])
+            found[rank] = name
+        return found
+
+    def _compute(self, node: Node) -> None:
+        metas = tuple(value.meta for value in node.inputs)
+        state = settings()
+        lowered = lower(node.primitive, metas, node.attrs, state.signatures, False)
+        (output,) = node.outputs
+        micro = self.steps > 1 and any(varies(m) for m in (*metas, output.meta))
+        kernel = _backend(output.meta).kernel(node.primitive.name)
+        call, steps, random = self.call, self.steps, node.primitive.random
+        for rank in _ranks(output.meta):
+
+            def payload(at: Any, *arrays: Array, rank: int = rank) -> Array:
+                attrs = lowered.calls[rank * steps + (at.position if micro else 0)]
+                return kernel(*arrays, **(drawn(attrs, call.generator) if random else attrs))
+
+            inputs = [self._read(value, rank, micro) for value in node.inputs]
+            name = f"{node.primitive.name} {self._name(output)}@{rank}"
+            kind = "compute" if inputs else "source"  # what is made is made once: nothing made varies over micro-steps
+            self._holds(output, rank, self._task(name, rank, payload, inputs, kind=kind))
+
+    def _boxing(self, node: Node) -> None:
+        """A move: over micro-steps first (acc, pack), then between ranks, then into micro-steps again (a cut)."""
+        (value,), (output,) = node.inputs, node.outputs
+        before, after = _time_sbp(value.meta), _time_sbp(output.meta)
+        if before == after or self.steps == 1:
+            self._space(node, value, output)
+            return
+        if isinstance(before, Split):
+            self._refuse_middle(node, output)
+        whole = self._over_time(node, value) if before != broadcast else value
+        if after == broadcast:
+            self._space(node, whole, output)
+            return
+        placement, sbp = _layout(output.meta)
+        moved = Value(output.meta.with_layout(placement, (*sbp[:-1], broadcast)), type(output.shards)())
+        self.names[key(moved)] = f"{self._name(output)}.whole"
+        self._space(node, whole, moved)
+        self._into_time(moved, output)
+
+    def _over_time(self, node: Node, value: Value) -> Value:
+        """A value that varies over micro-steps, made one: P folds by the canonical tree (acc), S is put together (pack)."""
+        placement, sbp = _layout(value.meta)
+        along = sbp[-1]
+        whole = Value(value.meta.with_layout(placement, (*sbp[:-1], broadcast)), type(value.shards)())
+        self.names[key(whole)] = f"{self._name(value)}.all"
+        backend = _backend(value.meta)
+        moves = boxing_plan(value.meta.shape, Layout(placement, sbp), Layout(placement, _layout(whole.meta)[1]))
+        for rank in _ranks(value.meta):
+            name = f"{'acc' if isinstance(along, Partial) else 'pack'} {self._name(value)}@{rank}"
+            if isinstance(along, Partial):
+
+                def payload(at: Any, left: Array, right: Array, kind: str = along.kind) -> Array:
+                    return backend.kernel("fold")(left, right, kind=kind)
+
+                kind = "acc"
+            else:
+
+                def payload(at: Any, *parts: Array, rank: int = rank) -> Array:
+                    return _gather(moves.steps[0], rank * self.steps, parts, value.meta, rank, self.steps)
+
+                kind = "pack"
+            task = self._task(name, rank, payload, [self.at[key(value), rank]], kind=kind, count=self.steps)
+            self._holds(whole, rank, task)
+        return whole
+
+    def _into_time(self, whole: Value, output: Value) -> None:
+        """Each micro-step takes its part of a value that is whole."""
+        from ..layout import boxes, within
+
+        placement, sbp = _layout(output.meta)
+        parts, all_of = boxes(output.meta.shape, placement, sbp), boxes(output.meta.shape, *_layout(whole.meta))
+        cut = _backend(output.meta).kernel("slice_box")
+        fill = _backend(output.meta).kernel("full")
+        along = sbp[-1]
+        for rank in _ranks(output.meta):
+
+            def payload(at: Any, array: Array, rank: int = rank) -> Array:
+                here = rank * self.steps + at.position
+                if isinstance(along, Partial):
+                    shape = tuple(hi - lo for lo, hi in parts[here])
+                    neutral = identity(along.kind, output.meta.dtype)
+                    return array if at.position == 0 else fill(shape=shape, value=neutral, dtype=output.meta.dtype)
+                return cut(array, slices=within(parts[here], all_of[here]))
+
+            inputs = [self._read(whole, rank, True)]
+            self._holds(output, rank, self._task(f"part {self._name(output)}@{rank}", rank, payload, inputs))
+
+    def _space(self, node: Node, value: Value, output: Value) -> None:
+        """A move between ranks, alike in every micro-step: cuts and messages at the source, an assembly at the target."""
+        micro = self.steps > 1 and varies(value.meta)
+        moves = boxing_plan(value.meta.shape, Layout(*_layout(value.meta)), Layout(*_layout(output.meta)))
+        if not moves.steps:
+            for rank in _ranks(value.meta):
+                self.at[key(output), rank] = self.at[key(value), rank]
+            return
+        here = {rank: self.at[key(value), rank] for rank in _ranks(value.meta)}
+        for i, step in enumerate(moves.steps):
+            here = self._step(f"{step.kind} {self._name(output)}.{i}", step, here, output.meta, micro)
+        for rank in _ranks(output.meta):
+            self.at[key(output), rank] = here[rank]
+
+    def _step(self, name: str, step: Step, here: Mapping[int, int], meta: Meta, micro: bool) -> dict[int, int]:
+        steps, backend = self.steps, _backend(meta)
+        wanted: dict[tuple[int, int], None] = {}
+        for target, assembly in step.assemblies.items():
+            if not micro and target % steps:
+                continue
+            for addend in assembly.addends:
+                for piece in addend:
+                    if piece.source % steps != target % steps and micro:
+                        raise GraphError(f"{name}: micro-step {target % steps} needs a part of micro-step {piece.source % steps};"
+                                         " fewer micro-batches, or another layout, would work")  # fmt: skip
+                    wanted[piece.source // steps, target // steps] = None
+        arrived: dict[tuple[int, int], int] = {}
+        for source, target in wanted:
+            arrived[source, target] = self._cut(name, step, here[source], source, target, micro)
+        made = {}
+        for rank in dict.fromkeys(t // steps for t in step.assemblies):
+            sources = [source for source, target in wanted if target == rank]
+
+            def payload(at: Any, *bundles: Any, rank: int = rank, sources: list[int] = sources) -> Array:
+                target = rank * steps + (at.position if micro else 0)
+                queues = {source: iter(bundle) for source, bundle in zip(sources, bundles, strict=True)}
+                assembly = step.assemblies[target]
+                parts = [next(queues[piece.source // steps]) for addend in assembly.addends for piece in addend]
+                return assembled(step, assembly, parts, meta.dtype, backend)
+
+            inputs = [arrived[source, rank] for source in sources]
+            if not inputs:  # nothing of it is here: an empty part, or only the identity
+                inputs = [here.get(rank, next(iter(here.values())))]
+                payload_of = payload
+
+                def payload(at: Any, *ignored: Any, call: Payload = payload_of) -> Array:
+                    return call(at)
+
+            task = self._task(f"{name}@{rank}", rank, payload, inputs)
+            number = self.number if micro else 1
+            made[rank] = self.builder.register(f"{name}@{rank}", task, number=number, bytes=0)
+        return made
+
+    def _cut(self, name: str, step: Step, register: int, source: int, target: int, micro: bool) -> int:
+        """The pieces of `source` that `target` needs, cut and sent; the register they arrive in."""
+        steps = self.steps
+
+        def payload(at: Any, array: Array) -> list[Array]:
+            m = at.position if micro else 0
+            cut = settings().backend("cpu").kernel("slice_box")
+            assembly = step.assemblies[target * steps + m]
+            mine = source * steps + m
+            return [
+                cut(array, slices=p.source_slices) for addend in assembly.addends for p in addend if p.source == mine
+            ]
+
+        number = self.number if micro else 1
+        title = f"{name} cut {source}>{target}"
+        task = self._task(title, source, payload, [register])
+        moved = self.builder.register(title, task, number=number)
+        if source == target:
+            return moved
+        return self.builder.message(moved, target, capacity=number, number=number, name=title)
+
+    def _refuse_middle(self, node: Node, output: Value) -> None:
+        """Only a result may be put together over micro-steps: anything else would wait for the whole batch (TIME-REFUSED)."""
+        results = {key(value) for value in self.graph.results()}
+        used = any(key(output) in map(key, other.inputs) for other in self.graph.nodes)
+        if used or key(output) not in results:
+            raise GraphError(
+                f"{self.graph.name}: {self._name(output)} is needed over all {self.steps} micro-batches at once"
+                f" ({node.inputs[0].meta} to {output.meta}); this graph works with 1 micro-batch, and with any number for"
+                " which its contractions over the batch stay aligned (equal parts of at least a leaf, a power of two)"
+            )
+
+
+def varies(meta: Meta) -> bool:
+    """Whether a value differs from micro-step to micro-step."""
+    return _time_sbp(meta) != broadcast
+
+
+def _time_sbp(meta: Meta) -> Any:
+    return _layout(meta)[1][-1]
+
+
+def _layout(meta: Meta) -> tuple[Placement, Any]:
+    assert meta.placement is not None and meta.sbp is not None
+    return meta.placement, meta.sbp
+
+
+def _ranks(meta: Meta) -> tuple[int, ...]:
+    assert isinstance(meta.placement, TimedPlacement)
+    return meta.placement.base.ranks
+
+
+def _backend(meta: Meta) -> Any:
+    return settings().backend(_layout(meta)[0].type)
+
+
+def _gather(step: Step, target: int, parts: Sequence[Array], meta: Meta, rank: int, steps: int) -> Array:
+    """The parts of all micro-steps of one rank, put together."""
+    backend = _backend(meta)
+    cut = backend.kernel("slice_box")
+    assembly = step.assemblies[target]
+    pieces = []
+    for addend in assembly.addends:
+        for piece in addend:
+            if piece.source // steps != rank:
+                raise GraphError("a result cannot be put together over micro-steps without its other ranks")
+            pieces.append(cut(parts[piece.source % steps], slices=piece.source_slices))
+    return assembled(step, assembly, pieces, meta.dtype, backend)
+
+
+def drawn(attrs: Mapping[str, Any], generator: Generator | None) -> dict[str, Any]:
+    """A traced draw, moved from the ordinal it was traced at to the generator's present one (GRAPH-RANDOM)."""
+    assert generator is not None
+    base = generator.next_local if attrs["stream"] % 2 else generator.next_global
+    return {**attrs, "seed": generator.seed, "stream": attrs["stream"] + 2 * base}
