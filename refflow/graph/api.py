@@ -15,6 +15,7 @@ from ..ir.lower import frozen
 from ..layout import NdSbp
 from ..state import Override, settings
 from ..tensor.tensor import Tensor
+from ..world.mpi import MpiWorld
 from .compile import Compiled, compile_graph
 from .execute import execute, run_plan
 from .logical import LogicalGraph, Variable, key
@@ -141,7 +142,9 @@ class Graph:
     def _run(
         self, traced: Traced, given: Sequence[Value], numbers: Sequence[float]
     ) -> tuple[list[Value], dict[int, Value]]:
-        if self.config.runtime == "sequential":
+        world = settings().world
+        lockstep = len(world.owned) != world.size and not isinstance(world, MpiWorld)
+        if self.config.runtime == "sequential" or lockstep:  # lockstep threads meet at collectives only
             return execute(traced.graph, given, numbers)
         schedule = self.config.schedule() if self.config.schedule is not None else None
         outputs, updates, self.last_run = run_plan(

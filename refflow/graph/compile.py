@@ -7,6 +7,7 @@ micro-step, the rest once a call, with repeat, acc and pack between them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,11 @@ class Compiled:
     sinks: Mapping[int, Mapping[int, str]]
     call: Call
 
+    @property
+    def digest(self) -> str:
+        """A checksum of the plan: processes that run parts of it must have the same."""
+        return hashlib.sha256(str(self.plan).encode()).hexdigest()
+
 
 def compile_graph(graph: LogicalGraph, *, numbers: int | None = None) -> Compiled:
     """The plan of `graph`.  `numbers`: registers for what varies over micro-steps (default: enough for its stages).
@@ -72,11 +78,12 @@ class _Compiler:
         sources = {key(value): value for value in self.graph.scalars}
         sources |= {key(v): v for n in self.graph.nodes for v in n.inputs if key(v) not in known}
         sources |= {key(v): v for v in self.graph.results() if key(v) not in known}
-        for value in sources.values():
-            self._source(value)
+        for i, value in enumerate(sources.values()):
+            self._source(value, i)
         for node in self.graph.nodes:
             self._boxing(node) if node.primitive.name == "to_global" else self._compute(node)
-        sinks = {key(value): self._sink(value) for value in self.graph.results()}
+        results = {key(value): value for value in self.graph.results()}
+        sinks = {mark: self._sink(value, i) for i, (mark, value) in enumerate(results.items())}
         return Compiled(self.builder.plan(), self.kernels, sinks, self.call)
 
     # --- naming and registers -----------------------------------------------------------------------------------------
@@ -117,7 +124,7 @@ class _Compiler:
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 
-    def _source(self, value: Value) -> None:
+    def _source(self, value: Value, index: int) -> None:
         """Inputs, variables, constants and scalars enter the plan (once a micro-step if they vary over them)."""
         call, mark, meta = self.call, key(value), value.meta
         scalar = mark in {key(s) for s in self.graph.scalars}
@@ -129,14 +136,14 @@ class _Compiler:
                     return make(shape=(), value=call.scalars[mark], dtype=meta.dtype)
                 return call.shards[mark][rank * self.steps + at.position]
 
-            self._holds(value, rank, self._task(f"load {self._name(value)}@{rank}#{mark % 9973}", rank, payload,
+            self._holds(value, rank, self._task(f"load {index} {self._name(value)}@{rank}", rank, payload,
                                                 kind="source", stream="copy"))  # fmt: skip
 
-    def _sink(self, value: Value) -> dict[int, str]:
+    def _sink(self, value: Value, index: int) -> dict[int, str]:
         """A result leaves the plan: rank -> name of the sink."""
         found = {}
         for rank in _ranks(value.meta):
-            name = f"store {self._name(value)}@{rank}#{key(value) % 9973}"
+            name = f"store {index} {self._name(value)}@{rank}"
             self.builder.task(name, rank=rank, kind="sink", stream="copy", inputs=[self.at[key(value), rank]])
             found[rank] = name
         return found
@@ -150,15 +157,18 @@ class _Compiler:
         kernel = _backend(output.meta).kernel(node.primitive.name)
         call, steps, random = self.call, self.steps, node.primitive.random
         for rank in _ranks(output.meta):
+            reads = [self._read(value, rank, micro) for value in node.inputs]
+            registers = list(dict.fromkeys(reads))  # x * x reads one register, once
+            places = tuple(registers.index(register) for register in reads)
 
-            def payload(at: Any, *arrays: Array, rank: int = rank) -> Array:
+            def payload(at: Any, *held: Array, rank: int = rank, places: tuple[int, ...] = places) -> Array:
+                arrays = [held[place] for place in places]
                 attrs = lowered.calls[rank * steps + (at.position if micro else 0)]
                 return kernel(*arrays, **(drawn(attrs, call.generator) if random else attrs))
 
-            inputs = [self._read(value, rank, micro) for value in node.inputs]
             name = f"{node.primitive.name} {self._name(output)}@{rank}"
-            kind = "compute" if inputs else "source"  # what is made is made once: nothing made varies over micro-steps
-            self._holds(output, rank, self._task(name, rank, payload, inputs, kind=kind))
+            kind = "compute" if reads else "source"  # what is made is made once: nothing made varies over micro-steps
+            self._holds(output, rank, self._task(name, rank, payload, registers, kind=kind))
 
     def _boxing(self, node: Node) -> None:
         """A move: over micro-steps first (acc, pack), then between ranks, then into micro-steps again (a cut)."""

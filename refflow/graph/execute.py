@@ -15,6 +15,7 @@ from ..layout import broadcast
 from ..ops.creation import full
 from ..random import Generator
 from ..runtime.run import Result, Run
+from ..runtime.transport import MpiTransport, run_part
 from ..state import Override, settings
 from .compile import Compiled, drawn
 from .logical import LogicalGraph, key
@@ -84,18 +85,31 @@ def run_plan(
     call.scalars = {key(lazy): number for lazy, number in zip(graph.scalars, scalars, strict=True)}
     call.shards = _entering(graph, inputs)
     with Override(grad=False, interpreters=()):
-        result = Run(compiled.plan, compiled.kernels, **options).run()
+        result = _act(compiled, options)
     generator.next_global += graph.draws[0]
     generator.next_local += graph.draws[1]
 
     def left(value: Value) -> Value:
-        shards = {rank: result.outputs[name][-1] for rank, name in compiled.sinks[key(value)].items()}
+        sinks = compiled.sinks[key(value)]
+        shards = {rank: result.outputs[sinks[rank]][-1] for rank in settings().world.owned if rank in sinks}
         placement = value.meta.placement
         assert isinstance(placement, TimedPlacement) and value.meta.sbp is not None
         return Value(value.meta.with_layout(placement.base, value.meta.sbp[:-1]), shards)
 
     updates = {i: left(v.update) for i, v in enumerate(graph.variables) if v.update is not None}
     return [left(value) for value in graph.outputs], updates, result
+
+
+def _act(compiled: Compiled, options: Mapping[str, Any]) -> Result:
+    """Runs the actors of the owned ranks; with processes beside this one, packets travel between them (ACT-MPI)."""
+    world = settings().world
+    if len(world.owned) == world.size:
+        return Run(compiled.plan, compiled.kernels, **options).run()
+    transport = MpiTransport(world)
+    world.agree(f"graph {compiled.plan.name}", dict.fromkeys(world.owned, compiled.digest))
+    here = [rank for rank in world.owned if rank in compiled.plan.ranks]
+    run = Run(compiled.plan, compiled.kernels, ranks=here, transport=transport, **options)
+    return run_part(run, world, transport)
 
 
 def _entering(graph: LogicalGraph, inputs: Sequence[Value]) -> dict[int, Mapping[int, Array]]:

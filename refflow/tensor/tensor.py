@@ -19,7 +19,7 @@ from ..layout import NdSbp, Placement, broadcast, normalize
 from ..numerics import is_float
 from ..ops.border import local_to_global, to_global, to_local
 from ..ops.elementwise import cast
-from ..state import settings
+from ..state import Override, settings
 from .view import DETACHED, Lens
 
 Array = np.ndarray[Any, Any]
@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 class Tensor:
     """A tensor: global (it has `placement` and `sbp`) or local (one array per rank)."""
 
-    __slots__ = ("__weakref__", "_base", "_lens", "_seen", "_value", "_version", "grad", "name")
+    __slots__ = ("__weakref__", "_base", "_lens", "_seen", "_tracked", "_value", "_version", "grad", "name")
     __array_priority__ = 1000
 
     def __init__(self, value: Value) -> None:
@@ -36,6 +36,7 @@ class Tensor:
         self._base: Tensor | None = None
         self._lens: Lens | None = None
         self._seen = self._version = 0
+        self._tracked = True  # of a view: whether it was made in grad mode
         self.grad: Tensor | None = None
         self.name = ""
 
@@ -45,7 +46,8 @@ class Tensor:
     def value(self) -> Value:
         """The present value; a view reads its base again if that was written to."""
         if self._base is not None and self._lens is not None and self._seen != self._base.version:
-            self._value = self._lens.get(self._base.value)
+            with Override(grad=self._tracked):  # whoever reads first, in whatever mode: the view stays what it is
+                self._value = self._lens.get(self._base.value)
             self._seen = self._base.version
         return self._value
 
@@ -57,7 +59,7 @@ class Tensor:
     def view_through(self, lens: Lens) -> Tensor:
         """A view of this tensor through `lens`."""
         view = Tensor(lens.get(self.value))
-        view._base, view._lens, view._seen = self, lens, self.version
+        view._base, view._lens, view._seen, view._tracked = self, lens, self.version, settings().grad
         return view
 
     def write(self, value: Value) -> Tensor:
@@ -458,8 +460,6 @@ def logical_array(value: Value) -> Array:
     ranks = [own[0]] if len(own) == state.world.size else list(range(state.world.size))
     target = Placement(meta.placement.type, ranks)
     if (meta.placement, meta.sbp) != (target, (broadcast,)):
-        from ..state import Override
-
         with Override(grad=False, logs=()):
             value = to_global(value, placement=target, sbp=(broadcast,))
     return state.backend(target.type).to_host(value.shards[own[0]])

@@ -105,6 +105,30 @@ class MpiWorld:
         start = _aligned(len(head))
         return {rank: message[start:] for rank, message in messages.items()}
 
+    @property
+    def communicator(self) -> Any:
+        """The communicator of this world, for those who send messages of their own (another tag than `_TAG`)."""
+        return self._comm
+
+    def look(self) -> None:
+        """Takes in letters that have arrived, without waiting; `DivergenceError` if a process has left or failed."""
+        self._take_mail()
+        for rank, box in self._mail.items():
+            letter = Letter.unpack(box[0].tobytes()) if box else None
+            if letter is not None and letter.kind != "call":
+                self._hear({rank: letter}, self._history.letter("call", self._number + 1, "running a plan"))
+
+    def _take_mail(self) -> bool:
+        """One letter that has arrived, if any, into its box; whether there was one."""
+        handle = self._comm.Improbe(tag=_TAG, status=self._status)
+        if handle is None:
+            return False
+        message: Bytes = np.empty(self._status.Get_count(self._bytes), np.uint8)
+        source = self._status.Get_source()
+        handle.Recv((message, self._bytes))
+        self._mail[source].append(message)
+        return True
+
     def _hear(self, said: dict[int, Letter], own: Letter) -> None:
         """Others say something else: notes who is gone, raises `DivergenceError`."""
         self._gone.update({rank: letter for rank, letter in said.items() if letter.kind != "call"})
@@ -119,12 +143,7 @@ class MpiWorld:
         """
         idle, nap = 0, _NAPS[0]
         while not done():
-            handle = self._comm.Improbe(tag=_TAG, status=self._status)
-            if handle is not None:
-                message: Bytes = np.empty(self._status.Get_count(self._bytes), np.uint8)
-                source = self._status.Get_source()
-                handle.Recv((message, self._bytes))
-                self._mail[source].append(message)
+            if self._take_mail():
                 idle, nap = 0, _NAPS[0]
             elif idle < self._yields:
                 idle += 1

@@ -351,6 +351,25 @@ def test_backward_inside_no_grad() -> None:
     assert gradient(x).tolist() == [6]
 
 
+def test_a_view_stays_recorded_whoever_reads_it_first() -> None:
+    """After its base changed, a view read first under no_grad still carries the gradient; one made there never does."""
+    w = flow.tensor([[1.0, 2.0]], requires_grad=True)
+    view = w.t()
+    with flow.no_grad():
+        constant = w.t()
+        w.mul_(3.0)
+        assert view.tolist() == constant.tolist() == [[3], [6]]
+    (view * constant).sum().backward()
+    assert gradient(w).tolist() == [[3, 6]]
+    base = flow.zeros(2)
+    part, x = base[:1], leaf(5.0)
+    base.add_(x)
+    with flow.no_grad():
+        assert part.tolist() == [5]
+    part.backward()
+    assert gradient(x).tolist() == [1]
+
+
 def test_detach() -> None:
     """The same value, cut off."""
     x = leaf(3.0)

@@ -79,7 +79,7 @@ def crossing(capacity: int = 0, number: int = 1) -> Plan:
 
 
 @st.composite
-def plans(draw: Any, *, ranks: int = 2, most: int = 7, memory: bool = False) -> Plan:
+def plans(draw: Any, *, ranks: int = 2, most: int = 7, static: bool = False) -> Plan:
     """Well-formed plans with consistent rates that may deadlock: too few registers, loops without a token, static
     orders that contradict the data, rendezvous.
     """
@@ -119,7 +119,7 @@ def plans(draw: Any, *, ranks: int = 2, most: int = 7, memory: bool = False) -> 
         live.append((b.register(f"r{t}", task, number=number, in_place=place), rank, after))
     _controls(b, draw, tasks)
     plan = b.plan(messages=[])
-    orders = _orders(plan, draw)
+    orders = _orders(plan, draw, static)
     return b.plan(orders=orders)
 
 
@@ -140,7 +140,7 @@ def _controls(b: PlanBuilder, draw: Any, tasks: list[tuple[int, int, int]]) -> N
             b.feed(back, one)
 
 
-def _orders(plan: Plan, draw: Any) -> dict[tuple[int, str], list[int]]:
+def _orders(plan: Plan, draw: Any, static: bool) -> dict[tuple[int, str], list[int]]:
     """Static orders for some streams: one that works without them, with a few neighbours swapped; or any at all."""
     try:
         events = expand(plan)
@@ -149,7 +149,7 @@ def _orders(plan: Plan, draw: Any) -> dict[tuple[int, str], list[int]]:
         return {}
     orders: dict[tuple[int, str], list[int]] = {}
     for stream in plan.streams:
-        if not draw(st.booleans()):
+        if not static and not draw(st.booleans()):
             continue
         here = [
             v for v in placed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
@@ -17,8 +15,11 @@ from .plans import acted, plans
 
 
 def overwrites(report: Report) -> bool:
-    """A task works in place on what others may still read: the next law but three."""
-    return any(fault.startswith("PROOF-INPLACE") for fault in report.faults)
+    """A task works in place on what others may still read; of plans that deadlock the proof does not say."""
+    if report.live:
+        return any(fault.startswith("PROOF-INPLACE") for fault in report.faults)
+    inputs = [report.plan.registers[into] for task in report.plan.tasks for into, _ in task.in_place]
+    return any(len(register.consumers) > 1 for register in inputs)
 
 
 @settings(max_examples=150)
@@ -66,11 +67,9 @@ def test_all_interleavings_agree_with_the_proof(plan: Plan) -> None:
 
 
 @settings(max_examples=80)
-@given(plans(most=5))
+@given(plans(most=5, static=True))
 def test_the_period_is_what_the_clock_measures(plan: Plan) -> None:
     """PROOF-PERIOD, TIME-STREAM: with static orders the event graph is all there is, so the maximum cycle ratio is exact."""
-    several = Counter((task.rank, task.stream) for task in plan.tasks if task.time)
-    assume(all(plan.stream_of[place].order or count < 2 for place, count in several.items()))
     report = verify(plan)
     assume(report.live and not overwrites(report))
     wanted = period(plan).time

@@ -126,7 +126,7 @@ def test_draws_follow_the_generator() -> None:
 
 def trained(step: Callable[[flow.Tensor], flow.Tensor], p: flow.Tensor, count: int) -> list[Any]:
     """Losses and parameter after some steps."""
-    losses = [step(data(64, 4, sbp=S(0))).item() for _ in range(count)]
+    losses = [step(data(256, 4, sbp=S(0))).item() for _ in range(count)]
     return [losses, p.detach().numpy().tobytes()]
 
 
@@ -187,3 +187,19 @@ def test_inputs_are_cut_in_time() -> None:
     assert where.mesh == (2, 2) and where.ranks == (0, 1, 2, 3) and timed(where, 2) is where
     world = TimeWorld(flow.world.current_world(), 3)
     assert world.owned == tuple(range(12)) and world.transfer("t", [Transfer(0, 2, (), None)], {0: "x"}) == {0: "x"}
+
+
+def test_statistics_of_the_batch_refuse_micro_batches() -> None:
+    """TIME-REFUSED"""
+    graph = Of(lambda x: F.batch_norm(x, None, None, training=True), steps=2)
+    with pytest.raises(flow.errors.GraphError, match="micro-batches at once"):
+        graph(data(8, 2, sbp=S(0)))
+
+
+def test_a_mesh_in_time_is_no_mesh_of_ranks() -> None:
+    """TIME-AXIS, LAY-PLACEMENT: two ranks in two micro-steps are not four ranks, whatever was computed on those before."""
+    grid = flow.placement("cpu", [[0, 1], [2, 3]])
+    assert timed(PAIR, 2) != grid
+    flow.relu(data(8, 2, sbp=(S(0), S(0)), placement=grid))
+    x = data(8, 2, sbp=S(0), placement=PAIR)
+    assert same(Of(lambda x: flow.relu(x) + 1, steps=2)(x), flow.relu(x) + 1)
