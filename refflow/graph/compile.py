@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ..boxing import Layout, Step
 from ..boxing import plan as boxing_plan
@@ -201,16 +201,16 @@ class _Compiler:
             name = f"{'acc' if isinstance(along, Partial) else 'pack'} {self._name(value)}@{rank}"
             if isinstance(along, Partial):
 
-                def payload(at: Any, left: Array, right: Array, kind: str = along.kind) -> Array:
+                def add(at: Any, left: Array, right: Array, kind: str = along.kind) -> Array:
                     return backend.kernel("fold")(left, right, kind=kind)
 
-                kind = "acc"
+                kind, payload = "acc", cast(Payload, add)
             else:
 
-                def payload(at: Any, *parts: Array, rank: int = rank) -> Array:
+                def join(at: Any, *parts: Array, rank: int = rank) -> Array:
                     return _gather(moves.steps[0], rank * self.steps, parts, value.meta, rank, self.steps)
 
-                kind = "pack"
+                kind, payload = "pack", cast(Payload, join)
             task = self._task(name, rank, payload, [self.at[key(value), rank]], kind=kind, count=self.steps)
             self._holds(whole, rank, task)
         return whole
@@ -263,6 +263,10 @@ class _Compiler:
                         raise GraphError(f"{name}: micro-step {target % steps} needs a part of micro-step {piece.source % steps};"
                                          " fewer micro-batches, or another layout, would work")  # fmt: skip
                     wanted[piece.source // steps, target // steps] = None
+        reached = {target for _, target in wanted}
+        for rank in dict.fromkeys(target // steps for target in step.assemblies):
+            if rank not in reached:  # it makes only the identity: an empty bundle tells it when
+                wanted[rank if rank in here else next(iter(here)), rank] = None
         arrived: dict[tuple[int, int], int] = {}
         for source, target in wanted:
             arrived[source, target] = self._cut(name, step, here[source], source, target, micro)
@@ -278,13 +282,6 @@ class _Compiler:
                 return assembled(step, assembly, parts, meta.dtype, backend)
 
             inputs = [arrived[source, rank] for source in sources]
-            if not inputs:  # nothing of it is here: an empty part, or only the identity
-                inputs = [here.get(rank, next(iter(here.values())))]
-                payload_of = payload
-
-                def payload(at: Any, *ignored: Any, call: Payload = payload_of) -> Array:
-                    return call(at)
-
             task = self._task(f"{name}@{rank}", rank, payload, inputs)
             number = self.number if micro else 1
             made[rank] = self.builder.register(f"{name}@{rank}", task, number=number, bytes=0)
@@ -325,7 +322,7 @@ class _Compiler:
 
 def varies(meta: Meta) -> bool:
     """Whether a value differs from micro-step to micro-step."""
-    return _time_sbp(meta) != broadcast
+    return bool(_time_sbp(meta) != broadcast)
 
 
 def _time_sbp(meta: Meta) -> Any:

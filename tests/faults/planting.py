@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from refflow.ir import REGISTRY, Rule
-from refflow.ir import lower as _lower  # noqa: F401  (its module holds the cache)
+from refflow.ir.lower import _cache
 from refflow.state import settings
 
 Modules = list[Any]
@@ -23,7 +23,7 @@ def modules() -> Modules:
 
 def forget() -> None:
     """Empties every cache of refflow, and with them what a fault left there."""
-    sys.modules["refflow.ir.lower"]._cache.clear()
+    _cache.clear()
     for module in modules():
         for thing in list(vars(module).values()):
             if isinstance(thing, functools._lru_cache_wrapper) and not thing.__name__.endswith("backend"):

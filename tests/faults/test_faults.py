@@ -17,13 +17,16 @@ import numpy as np
 import pytest
 
 import refflow as flow
-from refflow.boxing import plan as plan_module
-from refflow.boxing import run as run_function
+from refflow.boxing.plan import _filler
+from refflow.boxing.run import assembled
 from refflow.errors import RefflowError
 from refflow.ir import ANTITONE, signature
+from refflow.ir.lower import _refuse
 from refflow.kernels.reference import contraction, creation, indexing, movement
-from refflow.layout import Partial, Placement, Split, broadcast, placement, shards
+from refflow.layout import Partial, Split, broadcast, shards
+from refflow.layout.placement import _mesh
 from refflow.numerics import aligned, dtypes, identity, order, rounding, trees
+from refflow.numerics import contraction as chains
 from refflow.ops import border, shape
 from refflow.ops import contraction as contraction_ops
 from refflow.random import Generator
@@ -32,10 +35,6 @@ from refflow.tensor import autograd, view
 from tests.faults import detectors as law
 from tests.faults.planting import all_exact, declared, everywhere, instead, kernel
 
-import sys  # isort: skip
-
-run_module = sys.modules[run_function.__module__]
-lower_module = sys.modules["refflow.ir.lower"]
 LINE, FOUR = [1e8, 1.0, -1e8, 1.0], (4,)
 P, MAX = Partial("sum"), Partial("max")
 
@@ -71,9 +70,6 @@ def _right_to_left(shape: Any, mesh: Any, sbp: Any, coords: Any) -> Any:
     return tuple(box)
 
 
-_mesh = placement.__globals__["_mesh"] if hasattr(placement, "__globals__") else sys.modules[Placement.__module__]._mesh
-
-
 def _sorted_ranks(ranks: Any) -> Any:
     mesh, flat = _mesh(ranks)
     return mesh, tuple(sorted(flat))
@@ -105,15 +101,12 @@ def _positive_zero(kind: str, dtype: Any) -> Any:
     return identity(kind, dtype) + np.dtype(dtype).type(0) if kind == "sum" else identity(kind, dtype)
 
 
-_assemble = run_module._assemble
-
-
 def _outer_first(step: Any, assembly: Any, parts: Any, dtype: Any, backend: Any) -> Any:
     flat = replace(step, folds=())
     held, index = [], 0
     for addend in assembly.addends:
         one = replace(assembly, addends=(addend,))
-        held.append(_assemble(flat, one, parts[index : index + len(addend)], dtype, backend))
+        held.append(assembled(flat, one, parts[index : index + len(addend)], dtype, backend))
         index += len(addend)
     for size, kind in step.folds:
         inner = len(held) // size
@@ -124,10 +117,10 @@ def _outer_first(step: Any, assembly: Any, parts: Any, dtype: Any, backend: Any)
 fault("a ring instead of a tree", law.folds(LINE, FOUR, 0.0), everywhere, trees.fold_parts, _in_a_ring)
 fault("the fold from the last rank on", law.folds([1e8, -1e8, 1.0], (3,), 1.0), everywhere, trees.fold_parts, _from_the_last)
 fault("the fold with a contraction's leaf", law.exact_marks("matmul", FOUR), everywhere, trees.fold_parts, _in_a_ring)
-fault("the outer axis first", law.folds([1e8, 1, 0, -1e8, 1, 0], (2, 3), 0.0), everywhere, _assemble, _outer_first)
+fault("the outer axis first", law.folds([1e8, 1, 0, -1e8, 1, 0], (2, 3), 0.0), everywhere, assembled, _outer_first)
 fault("+0 neutral to sums", law.by_way_of((P,), (2,)), everywhere, identity, _positive_zero)
 fault("0 neutral to maxima", law.by_way_of((MAX,), (2,)), everywhere, identity, _zero_for_max)
-fault("one filler for two kinds of P", law.by_way_of((P, MAX), (2, 2)), everywhere, plan_module.__globals__["_filler"] if hasattr(plan_module, "__globals__") else sys.modules["refflow.boxing.plan"]._filler, lambda target, coords: "sum")  # fmt: skip
+fault("one filler for two kinds of P", law.by_way_of((P, MAX), (2, 2)), everywhere, _filler, lambda target, coords: "sum")
 fault("replicas not compared", law.unequal_replicas_are_refused, everywhere, border.check_replicas, lambda *args: None)
 
 # --- signatures -----------------------------------------------------------------------------------------------------
@@ -168,7 +161,7 @@ fault("16-bit partials called exact", law.exact_marks("sum", (2,), dtype="bfloat
 fault("grouped dimensions cut anyhow", law.exact_marks("reshape", FOUR), everywhere, signature._coherent, lambda *args: True)
 fault("a folded letter's output called B", law.exact_marks("sum", (2,)), everywhere, _split, _folded_called_broadcast)
 fault("cheap signatures by default", law.default_policy_keeps_bits, everywhere, _options, _cheap_always)
-fault("explicit boxing moves", law.explicit_boxing_refuses, everywhere, lower_module._refuse, lambda *args: None)
+fault("explicit boxing moves", law.explicit_boxing_refuses, everywhere, _refuse, lambda *args: None)
 
 # --- kernels --------------------------------------------------------------------------------------------------------
 
@@ -249,7 +242,7 @@ fault("maximum drops NaN", law.gives("maximum", NAN, NAN[::-1], expected=NAN[[0,
 fault("maximum forgets the sign of zero", law.gives("maximum", *ZEROS, expected=np.float32([0, 0])), kernel, "maximum", lambda x, y: np.where(x > y, x, y))  # fmt: skip
 fault("a cast rounded twice", law.gives("cast", MIDPOINT, expected=np.array([1 + 2.0**-7], ml_dtypes.bfloat16), dtype=np.dtype(ml_dtypes.bfloat16)), everywhere, dtypes._odd_float32, _twice)  # fmt: skip
 fault("a product rounded before it is added", law.gives("matmul", *CHAIN, expected=np.float32([[2.0**-24]])), everywhere, rounding.add_rounded, _multiply_then_add)  # fmt: skip
-fault("leaves of eight terms", law.fma_chain_of(16), instead, sys.modules["refflow.numerics.contraction"], "LEAF", 8)
+fault("leaves of eight terms", law.fma_chain_of(16), instead, chains, "LEAF", 8)
 fault("a scatter in sequence", law.scattered(LINE), everywhere, trees.scatter_tree, _sequential)
 fault("padding multiplies by zero", EDGE, instead, contraction, "contract", _zeros_for_absent_taps)
 

@@ -81,7 +81,7 @@ def crossing(capacity: int = 0, number: int = 1) -> Plan:
 @st.composite
 def plans(draw: Any, *, ranks: int = 2, most: int = 7, static: bool = False) -> Plan:
     """Well-formed plans with consistent rates that may deadlock: too few registers, loops without a token, static
-    orders that contradict the data, rendezvous.
+    orders that contradict the data, rendezvous.  `static`: every stream has an order.
     """
     b = PlanBuilder("random")
     ints = lambda low, high: draw(st.integers(low, high))  # noqa: E731
