@@ -269,7 +269,7 @@ class _Compiler:
                 wanted[rank if rank in here else next(iter(here)), rank] = None
         arrived: dict[tuple[int, int], int] = {}
         for source, target in wanted:
-            arrived[source, target] = self._cut(name, step, here[source], source, target, micro)
+            arrived[source, target] = self._cut(name, step, here[source], source, target, micro, backend)
         made = {}
         for rank in dict.fromkeys(t // steps for t in step.assemblies):
             sources = [source for source, target in wanted if target == rank]
@@ -284,21 +284,18 @@ class _Compiler:
             inputs = [arrived[source, rank] for source in sources]
             task = self._task(f"{name}@{rank}", rank, payload, inputs)
             number = self.number if micro else 1
-            made[rank] = self.builder.register(f"{name}@{rank}", task, number=number, bytes=0)
+            made[rank] = self.builder.register(f"{name}@{rank}", task, number=number)
         return made
 
-    def _cut(self, name: str, step: Step, register: int, source: int, target: int, micro: bool) -> int:
+    def _cut(self, name: str, step: Step, register: int, source: int, target: int, micro: bool, backend: Any) -> int:
         """The pieces of `source` that `target` needs, cut and sent; the register they arrive in."""
-        steps = self.steps
+        steps, cut = self.steps, backend.kernel("slice_box")
 
         def payload(at: Any, array: Array) -> list[Array]:
             m = at.position if micro else 0
-            cut = settings().backend("cpu").kernel("slice_box")
             assembly = step.assemblies[target * steps + m]
-            mine = source * steps + m
-            return [
-                cut(array, slices=p.source_slices) for addend in assembly.addends for p in addend if p.source == mine
-            ]
+            mine = [p for addend in assembly.addends for p in addend if p.source // steps == source]
+            return [cut(array, slices=piece.source_slices) for piece in mine]
 
         number = self.number if micro else 1
         title = f"{name} cut {source}>{target}"

@@ -23,7 +23,12 @@ class Lens:
     put: Callable[[Value, Value], Value] | None
 
 
-DETACHED = Lens("detach", lambda base: Value(base.meta, base.shards, ragged=base.ragged), lambda base, part: part)
+def _cut_off(value: Value) -> Value:
+    """The same numbers with no past."""
+    return Value(value.meta, value.shards, ragged=value.ragged)
+
+
+DETACHED = Lens("detach", _cut_off, lambda base, part: _cut_off(part))
 
 
 def slice_lens(starts: tuple[int, ...], stops: tuple[int | None, ...], steps: tuple[int, ...]) -> Lens:

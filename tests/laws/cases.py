@@ -27,17 +27,17 @@ ELEMENTARY = ("float32", "bfloat16", "float16")
 
 # The dtypes of the operands whose sample leaves them open; the first is the main one.
 DTYPES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys("rsqrt exp log log1p expm1 tanh sigmoid softplus erf sin cos gelu".split(), ELEMENTARY),
-    **dict.fromkeys("sqrt div isnan isinf isfinite".split(), FLOATS),
-    **dict.fromkeys("neg abs sign floor ceil trunc round relu sub floor_divide remainder".split(), NUMBERS),
-    **dict.fromkeys("add mul maximum minimum eq ne lt le gt ge where".split(), ANY),
-    **dict.fromkeys("sum cumsum cumprod prod amax amin argmax argmin argsort index_add scatter_add".split(), NUMBERS),
-    **dict.fromkeys("reshape transpose expand slice slice_update pad cat flip tril triu unfold2d".split(), ANY),
-    **dict.fromkeys("index_select gather".split(), ANY),
+    **dict.fromkeys(["rsqrt", "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "softplus", "erf", "sin", "cos", "gelu"], ELEMENTARY),
+    **dict.fromkeys(["sqrt", "div", "isnan", "isinf", "isfinite"], FLOATS),
+    **dict.fromkeys(["neg", "abs", "sign", "floor", "ceil", "trunc", "round", "relu", "sub", "floor_divide", "remainder"], NUMBERS),
+    **dict.fromkeys(["add", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "where"], ANY),
+    **dict.fromkeys(["sum", "cumsum", "cumprod", "prod", "amax", "amin", "argmax", "argmin", "argsort", "index_add", "scatter_add"], NUMBERS),
+    **dict.fromkeys(["reshape", "transpose", "expand", "slice", "slice_update", "pad", "cat", "flip", "tril", "triu", "unfold2d"], ANY),
+    **dict.fromkeys(["index_select", "gather"], ANY),
     "cast": ANY,
     "pow": ("float32", "int64"),
     "fold2d": NUMBERS,
-    **dict.fromkeys("matmul conv2d conv2d_input conv2d_filter".split(), ("float32", "int64", "float64")),
+    **dict.fromkeys(["matmul", "conv2d", "conv2d_input", "conv2d_filter"], ("float32", "int64", "float64")),
 }
 
 
@@ -103,7 +103,7 @@ def _resized(draw: Any, name: str, sample: Sample) -> Sample:
     letters = {a for dims in space.inputs for dim in dims for a in dim.letters}
     sizes = {**space.sizes, **{a: draw(_SIZE) for a in sorted(letters)}}
     resized = Space(space.inputs, space.outputs, sizes, space.origins)
-    below = {i: sizes["v"] for i in sample.below} if "v" in letters else sample.below
+    below = dict.fromkeys(sample.below, sizes["v"]) if "v" in letters else sample.below
     assume(all(n > 0 for n in below.values()))
     return _with(sample, [resized.shape(dims) for dims in space.inputs], below)
 

@@ -20,7 +20,20 @@ from refflow.numerics import is_float, same_bits
 from refflow.tensor.autograd import vjp
 from tests.laws.cases import data_for, dtypes_of, metas_of, samples
 from tests.laws.checking import checked
-from tests.strategies import GRIDS, KINDS, LATTICE, ROWS, arbitrary, global_from, logical, mesh_of, placements, sbps, seeds, whole_value
+from tests.strategies import (
+    GRIDS,
+    KINDS,
+    LATTICE,
+    ROWS,
+    arbitrary,
+    global_from,
+    logical,
+    mesh_of,
+    placements,
+    sbps,
+    seeds,
+    whole_value,
+)
 
 DOMAIN = ("pow", "floor_divide", "remainder")  # a sum of their integer operands may leave the domain
 COMPUTING = sorted(name for name, p in REGISTRY.items() if p.samples and p.samples[0].shapes)

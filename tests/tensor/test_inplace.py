@@ -132,6 +132,26 @@ def test_two_leaves_never_share_a_value() -> None:
     assert a.grad is not None and a.grad.tolist() == [2] and b.grad is None
 
 
+def test_detach_and_data_write_through() -> None:
+    """A write through detach() or data reaches the tensor, in any grad mode, and a leaf stays the leaf it is."""
+    w = laid([1.0, 2.0], LINE2, S(0), grad=True)
+    seen: list[Any] = []
+    w.register_hook(lambda g: seen.append(g.tolist()))
+    w.data.mul_(3.0)
+    w.detach()[0] = 9.0
+    assert w.tolist() == [9, 6] and w.is_leaf and w.requires_grad and w.sbp == (S(0),)
+    w.data.copy_(w * 2.0)  # what is written may be recorded: the leaf is not
+    w.detach().add_(laid([1.0, 1.0], LINE2, B, grad=True))
+    assert w.tolist() == [19, 13] and w.is_leaf and w.requires_grad
+    (w * w).sum().backward()
+    assert w.grad is not None and w.grad.tolist() == [38, 26] and seen == [[38, 26]]
+    with pytest.raises(AutogradError, match=r"detach\(\)\.clone\(\)"):
+        (w * 2).detach().zero_()
+    before = w.snapshot()
+    w.data.zero_()
+    assert before.tolist() == [19, 13] and not before.requires_grad
+
+
 def test_gradient_flows_through_an_in_place_result() -> None:
     """An operation in place on a non-leaf is part of the graph."""
     x = laid([1.0, 2.0, 3.0], LINE4, S(0), grad=True)

@@ -109,7 +109,7 @@ class _Reach:
     def before(self, source: int, target: int, tokens: int) -> bool:
         """Is there a way from `source` to `target` with at most `tokens` tokens?"""
         if source == target:
-            return True
+            return tokens > 0  # an action ends after it begins
         one, two = self.turn.get(source), self.turn.get(target)
         if one and two and one[0] == two[0] and (tokens or one[1] < two[1]):
             return True

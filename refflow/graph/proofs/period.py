@@ -230,7 +230,7 @@ def irreducible(plan: Plan, delay: Delay = _no_delay) -> dict[int, int]:
     """Register numbers that reach the best period, of which none can drop by one (PROOF-NUMBERS).
 
     In order of register id each is made as small as the others allow.  Fewer registers never help, so what could not
-    drop then cannot later.  Rendezvous, in-place and control registers keep their number.
+    drop then cannot later.  Rendezvous, in-place and control registers keep their number; a channel keeps one at least.
     """
     goal, counts = best_period(plan, delay), actions(plan)
     taken = {out for task in plan.tasks for _, out in task.in_place}
