@@ -7,7 +7,7 @@ Implements STATE-CONTEXT of spec/text/worlds.md.  Each thread and each `with` bl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import TracebackType
@@ -72,7 +72,8 @@ class Override:
 
     def __init__(self, **changes: Any) -> None:
         before = settings()
-        self._token: Token[Settings] = _settings.set(replace(before, **changes))
+        self._before = {name: getattr(before, name) for name in changes}
+        _settings.set(replace(before, **changes))
 
     def __enter__(self) -> Self:
         return self
@@ -80,7 +81,7 @@ class Override:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _settings.reset(self._token)
+        _settings.set(replace(settings(), **self._before))  # what else was set meanwhile stays
 
 
 def signatures(policy: str) -> Override:

@@ -14,6 +14,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import refflow as flow
@@ -31,6 +32,11 @@ MESHES: tuple[Shape, ...] = ((1,), *ROWS, *GRIDS)
 KINDS = ("sum", "max", "min")
 LATTICE = ("max", "min")  # all that bools have
 ONE = Placement("cpu", [0])
+
+
+def examples(count: int) -> Any:
+    """`count` examples in the default profile, in proportion in others."""
+    return settings(max_examples=max(1, count * settings.default.max_examples // 25))
 
 
 # --- layouts --------------------------------------------------------------------------------------------------------
@@ -188,7 +194,9 @@ def logical(value: Value) -> Array:
     """The logical array of a global value, by the plain definition."""
     assert value.meta.placement is not None and value.meta.sbp is not None
     whole = gather(value.shards, value.meta.placement, value.meta.sbp)
-    assert (whole.shape, whole.dtype) == (value.meta.shape, value.meta.dtype), f"{whole.shape} {whole.dtype}, {value.meta}"
+    assert (whole.shape, whole.dtype) == (value.meta.shape, value.meta.dtype), (
+        f"{whole.shape} {whole.dtype}, {value.meta}"
+    )
     return whole
 
 

@@ -58,12 +58,13 @@ def result_type(x: Operand, y: Operand) -> Dtype:
         return x.dtype
     if (x.ndim == 0) != (y.ndim == 0):
         strong, weak = (y, x) if x.ndim == 0 else (x, y)
-        if _category(weak.dtype) <= _category(strong.dtype):
+        if category(weak.dtype) <= category(strong.dtype):
             return strong.dtype
     return promote(x.dtype, y.dtype)
 
 
-def _category(dtype: Dtype) -> int:
+def category(dtype: Dtype) -> int:
+    """0 bool, 1 integer, 2 float: what promotion goes by (NUM-PROMOTE)."""
     return 0 if is_bool(dtype) else 1 if is_integer(dtype) else 2
 
 

@@ -20,7 +20,7 @@ from ..ops.border import is_partial, to_global
 from ..random import Generator, default_generator
 from ..state import settings
 from ..tensor.tensor import Tensor, check_ranks
-from .arithmetic import add, cast, dtype_named, lt, mul
+from .arithmetic import add, cast, dtype_named, ge, lt, mul, where
 from .movement import sizes_of, whole_number
 from .reduction import argsort
 
@@ -41,9 +41,15 @@ def _layout(
     return {"placement": placement, "sbp": made}, wanted if is_partial(wanted) else None
 
 
+def placement_of(value: Value) -> Placement:
+    """The mesh of ranks of a global value."""
+    assert value.meta.placement is not None
+    return value.meta.placement.base
+
+
 def _finish(value: Value, wanted: NdSbp | None, requires_grad: bool) -> Tensor:
     if wanted is not None:
-        value = to_global(value, placement=value.meta.placement, sbp=wanted)
+        value = to_global(value, placement=placement_of(value), sbp=wanted)
     return Tensor(value).requires_grad_() if requires_grad else Tensor(value)
 
 
@@ -219,12 +225,18 @@ def arange(
     )
 
 
-def linspace(start: float, end: float, steps: int, *, placement: Placement | None = None, sbp: Any = None) -> Tensor:
-    """`steps` float32 numbers start + i (end - start) / (steps - 1)."""
+def linspace(
+    start: float, end: float, steps: int, *, placement: Placement | None = None, sbp: Any = None
+) -> Tensor:
+    """`steps` float32 numbers from start to end: start + i step in the first half, end - (steps - 1 - i) step after."""
+    if steps < 0:
+        raise AttributeValueError(f"linspace: steps must be >= 0, found {steps}")
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
-    (length,) = _shape("linspace", (steps,))
-    layout, partial = _layout("linspace", (length,), placement, sbp)
-    return _finish(ops.arange(start=float(start), step=step, length=length, dtype=float32, **layout), partial, False)
+    layout, partial = _layout("linspace", (steps,), placement, sbp)
+    up = ops.arange(start=float(start), step=step, length=steps, dtype=float32, **layout)
+    down = ops.arange(start=float(1 - steps), step=1.0, length=steps, dtype=float32, **layout)
+    late = add(mul(Tensor(down), step), float(end))
+    return _finish(where(ge(Tensor(down), float(-(steps // 2))), late, Tensor(up)).value, partial, False)
 
 
 def eye(

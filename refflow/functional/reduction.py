@@ -21,6 +21,7 @@ from ..ops import shape as shape_ops
 from ..tensor.tensor import Tensor
 from .arithmetic import cast, cast_value, div, mul, require_tensor, result_type, sqrt, sub
 from .movement import dim_of, narrow, reshape, unsqueeze, whole_number
+from .precision import in_float32
 
 Dims = int | Sequence[int] | None
 
@@ -57,6 +58,7 @@ def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: np.dtype[A
     return _kept(x, result, dims, keepdim)
 
 
+@in_float32
 def mean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """sum / number of elements, one division (OPS-MEAN)."""
     if not is_float(x.dtype):
@@ -65,6 +67,7 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     return div(sum(x, dims, keepdim) if dims else x, math.prod(x.shape[d] for d in dims))
 
 
+@in_float32
 def var(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False) -> Tensor:
     """sum((x - mean)^2) / (n - correction) (OPS-VAR)."""
     dims = dims_of("var", x, dim)
@@ -73,22 +76,31 @@ def var(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False)
     return div(sum(mul(centred, centred), dims, keepdim), float(count - correction) if count > correction else 0.0)
 
 
+@in_float32
 def std(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False) -> Tensor:
-    """The square root of `var`."""
-    return sqrt(var(x, dim, correction, keepdim))
+    """The square root of `var`; its gradient at 0 is 0."""
+    return _root(var(x, dim, correction, keepdim))
 
+
+def _root(x: Tensor) -> Tensor:
+    """The square root, with gradient 0 instead of infinity at 0."""
+    from .arithmetic import eq, where
+
+    zero = eq(x, 0.0)
+    return where(zero, 0.0, sqrt(where(zero, 1.0, x)))
+
+
+@in_float32
 
 def norm(x: Tensor, p: float = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The p-norm over `dim`, p = 1, 2 or inf; sums are folded before the root is taken (OPS-NORM).
 
     The gradient of the 2-norm at 0 is 0.
     """
-    from .arithmetic import absolute, eq, where
+    from .arithmetic import absolute
 
     if p == 2:
-        squared = sum(mul(x, x), dim, keepdim)
-        zero = eq(squared, 0.0)
-        return where(zero, 0.0, sqrt(where(zero, 1.0, squared)))
+        return _root(sum(mul(x, x), dim, keepdim))
     if p == 1:
         return sum(absolute(x), dim, keepdim)
     if p == math.inf:

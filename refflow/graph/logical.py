@@ -102,7 +102,7 @@ class LogicalGraph:
             source[key(variable.value)] = f"v{i}"
             lines.append(f'  v{i} [label="{variable.name}", shape=cylinder];')
         for i, node in enumerate(self.nodes):
-            lines.append(f'  n{i} [label="{node.primitive.name}\\n{names[id(node.outputs[0])]}"];')
+            lines.append(f'  n{i} [label="{node.primitive.name}\\n{names[key(node.outputs[0])]}"];')
             for value in node.inputs:
                 if key(value) in source:
                     lines.append(f'  {source[key(value)]} -> n{i} [label="{short(value.meta)}"];')

@@ -61,8 +61,7 @@ class GraphModule:
         if self.placement is None or not isinstance(argument, Tensor):
             return argument
         here = argument.placement
-        base = getattr(here, "base", here)
-        if base == self.placement:
+        if here == self.placement:
             return argument
-        sbp = argument.sbp[: base.ndim] if base.mesh == self.placement.mesh else (broadcast,) * self.placement.ndim
+        sbp = argument.sbp if here.mesh == self.placement.mesh else (broadcast,) * self.placement.ndim
         return argument.to_global(self.placement, sbp)

@@ -23,12 +23,27 @@ T = TypeVar("T")
 class TimedPlacement(Placement):
     """A placement with a last mesh axis of `steps` micro-steps; its rank ids are r * steps + m."""
 
-    __slots__ = ("base", "steps")
+    __slots__ = ("_base", "steps")
 
     def __init__(self, base: Placement, steps: int) -> None:
         ids = [rank * steps + m for rank in base.ranks for m in range(steps)]
         super().__init__(base.type, nested(ids, (*base.mesh, steps)))
-        self.base, self.steps = base, steps
+        self._base, self.steps = base, steps
+        self._hash = hash((base, steps))
+
+    def __eq__(self, other: object) -> bool:
+        """Two ranks in two micro-steps are not four ranks, though mesh and ids agree."""
+        if not isinstance(other, TimedPlacement):
+            return False if isinstance(other, Placement) else NotImplemented
+        return (self.base, self.steps) == (other.base, other.steps)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def base(self) -> Placement:
+        """The placement without the axis of micro-steps."""
+        return self._base
 
     def __repr__(self) -> str:
         return f"{self.base} x {self.steps} micro-steps"

@@ -52,6 +52,11 @@ class Placement:
         """The number of mesh axes."""
         return len(self.mesh)
 
+    @property
+    def base(self) -> Placement:
+        """The mesh of ranks; a graph's placement has an axis of micro-steps beyond it (TIME-AXIS)."""
+        return self
+
     def coords(self, rank: int) -> Coords:
         """The position of `rank` in the mesh, outermost axis first; `PlacementError` if it is not there."""
         try:

@@ -41,13 +41,15 @@ class At(NamedTuple):
 class Register:
     """One register: `readers` have it and have not acknowledged it.  `unread` (ghost) have really not used it yet."""
 
-    __slots__ = ("content", "desc", "index", "readers", "token", "unread", "writing")
+    __slots__ = ("content", "desc", "index", "lent", "owner", "readers", "token", "unread", "writing")
 
     def __init__(self, desc: RegisterDesc, index: int) -> None:
         self.desc, self.index = desc, index
         self.readers = self.unread = 0
         self.token = -1  # how many of this descriptor were filled before it: ghost
         self.writing = False  # ghost
+        self.owner: Register | None = None  # whose memory it has taken over: ghost
+        self.lent = 0  # how many still read what has taken over its memory: ghost
         self.content: Any = None
 
 
@@ -169,6 +171,8 @@ class Actor:
         for other in out.overlaps:
             if other.unread or other.writing:
                 self.broken("ACT-SHARE", f"would write '{out.desc.name}' over '{other.desc.name}', still in use")
+        if register.lent:
+            self.broken("ACT-INPLACE", f"would write '{out.desc.name}', whose memory another register has taken over")
         if out.into is not None and self.task.kind not in FORWARDING and out.into.fifo[0].unread > 1:
             self.broken("ACT-INPLACE", f"would write over '{out.into.desc.name}', which others still read")
         register.writing = True
@@ -182,6 +186,10 @@ class Actor:
         if out.edges:
             self.pop_free(out)
             register.readers = register.unread = len(out.edges)
+            if out.into is not None:
+                front = out.into.fifo[0]
+                register.owner = front.owner or front
+                register.owner.lent += len(out.edges)
             self.reading += len(out.edges)
             out.in_flight += 1
             if out.in_flight > out.credits:
@@ -209,6 +217,8 @@ class Actor:
             self.broken("ACT-FIFO", f"took '{into.desc.name}' number {register.token}, not {into.taken}")
         into.taken += 1
         register.unread -= 1
+        if register.owner is not None:
+            register.owner.lent -= 1
         self.posted = False
         self.run.post(into.back, ACK, register, self.clock)
 

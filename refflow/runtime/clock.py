@@ -1,6 +1,6 @@
 """Virtual time: the same actors under a clock, with a cost model.
 
-Implements TIME-ACTION, TIME-STREAM, TIME-MESSAGE and TIME-COST of spec/text/actors.md.  The clock is a schedule: steps
+Implements CLOCK-ACTION, CLOCK-STREAM, CLOCK-MESSAGE and CLOCK-COST of spec/text/actors.md.  The clock is a schedule: steps
 come in order of time, exact.  An action begins when it is possible and its stream is idle, and its messages leave
 when it ends; between ranks they travel for a while.
 """
@@ -51,7 +51,7 @@ class TaskTimes:
 
 @dataclass(frozen=True)
 class Machine:
-    """TIME-COST: a computation takes flops / `flops`, a copy bytes / `memory`, a send bytes / `link`; then `latency`.
+    """CLOCK-COST: a computation takes flops / `flops`, a copy bytes / `memory`, a send bytes / `link`; then `latency`.
 
     Units: flops and bytes a unit of time.  A task's own time is added.
     """
@@ -76,7 +76,7 @@ class Machine:
 
 
 class VirtualClock:
-    """A schedule that keeps time (TIME-STREAM).
+    """A schedule that keeps time (CLOCK-STREAM).
 
     Of the actors that wait for one idle stream in free order the one of least `priority` begins (its task id if none is
     given); all that happens at one instant happens before any action begins at it.

@@ -142,7 +142,7 @@ class Frames:
                 (tuple(e.fifo), e.ended, e.held, e.arrived, e.taken, tuple(e.leftover)) for e in self.ins
             ),
             tuple((tuple(e.free), e.in_flight, e.filled, e.returned) for e in self.outs),
-            tuple((r.readers, r.unread, r.token, r.writing, r.content) for r in self.registers),
+            tuple((r.readers, r.unread, r.token, r.writing, r.owner, r.lent, r.content) for r in self.registers),
             tuple((tuple((k, r, n) for k, r, n, _ in e.queue), e.sent, e.received) for e in self.run.edges),
             tuple(t.at for t in self.turns),
             tuple(tuple(values) for values in self.run.results.values()),
@@ -164,7 +164,8 @@ class Frames:
             out.free.clear()
             out.free.extend(free)
         for register, was in zip(self.registers, registers):
-            register.readers, register.unread, register.token, register.writing, register.content = was
+            register.readers, register.unread, register.token, register.writing = was[:4]
+            register.owner, register.lent, register.content = was[4:]
         for edge, was in zip(self.run.edges, edges):
             queue, edge.sent, edge.received = was
             edge.queue.clear()

@@ -194,7 +194,12 @@ def _in_place(function: Callable[..., Any]) -> Callable[..., Tensor]:
     """
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self.write(function(self, *args, **kwargs).value)
+        result = function(self, *args, **kwargs)
+        if arithmetic.category(result.dtype) > arithmetic.category(self.dtype):
+            raise DtypeError(
+                f"{function.__name__}_: a {result.dtype.name} result does not go into a {self.dtype.name} tensor; cast it first"
+            )
+        return self.write(result.value)
 
     method.__doc__ = f"In-place form of {function.__name__}."
     return method

@@ -185,7 +185,7 @@ class Tensor:
         placement = self._value.meta.placement
         if placement is None:
             raise LocalGlobalError("placement: a local tensor has none; to_global(placement, sbp) makes a global one")
-        return placement
+        return placement.base
 
     @property
     def sbp(self) -> NdSbp:
@@ -193,7 +193,7 @@ class Tensor:
         sbp = self._value.meta.sbp
         if sbp is None:
             raise LocalGlobalError("sbp: a local tensor has none; to_global(placement, sbp) makes a global one")
-        return sbp
+        return sbp[: self.placement.ndim]  # inside a graph the axis of micro-steps stays hidden
 
     @property
     def is_global(self) -> bool:
@@ -313,16 +313,17 @@ class Tensor:
         meta = value.meta
         if meta.placement is None and (placement is None or sbp is None):
             raise LocalGlobalError("to_global: a local tensor needs both placement and sbp")
-        placement = placement or meta.placement
+        mine = None if meta.placement is None else (self.placement, self.sbp)
+        placement = placement or (mine[0] if mine else None)
         assert placement is not None
         check_ranks("to_global", placement)
         if sbp is None:
-            assert meta.sbp is not None
-            if len(meta.sbp) != placement.ndim:
+            assert mine is not None
+            if len(mine[1]) != placement.ndim:
                 raise SbpError(
-                    f"to_global: the mesh changes from {meta.placement} to {placement}; give an sbp for the new one"
+                    f"to_global: the mesh changes from {mine[0]} to {placement}; give an sbp for the new one"
                 )
-            sbp = meta.sbp
+            sbp = mine[1]
         nd_sbp = normalize(sbp, placement.mesh, meta.shape, "to_global")
         attrs: dict[str, Any] = {"placement": placement, "sbp": nd_sbp}
         if grad_sbp is not None:
@@ -333,7 +334,7 @@ class Tensor:
                     "to_global: grad_sbp belongs to global tensors; across the border the gradient has the dual layout"
                 )
             return Tensor(local_to_global(value, placement=placement, sbp=nd_sbp, check_meta=check_meta))
-        if (placement, nd_sbp) == (meta.placement, meta.sbp) and grad_sbp is None:
+        if (placement, nd_sbp) == mine and grad_sbp is None:
             return self
         return Tensor(to_global(value, **attrs))
 

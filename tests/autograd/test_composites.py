@@ -164,6 +164,7 @@ def test_ties() -> None:
     assert gradient(lambda x: x**2.0, [0.0]) == [[0]] and gradient(lambda x: x**0.0, [0.0]) == [[0]]
     assert gradient(lambda x, y: x**y, [0.0, 2.0], [2.0, 0.0]) == [[0, 0], [0, pytest.approx(math.log(2))]]
     assert gradient(lambda x: flow.where(x > 0, x.sqrt(), 0.0), [4.0]) == [[0.25]]
+    assert gradient(lambda x: x.norm(), [0.0, 0.0]) == [[0, 0]] and gradient(lambda x: x.std(), [3.0, 3.0]) == [[0, 0]]
 
 
 # --- layouts --------------------------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ axes fold from right to left and each is a tree over position.
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import refflow as flow
@@ -27,6 +28,8 @@ from tests.strategies import (
     Shape,
     arbitrary,
     every_sbp,
+    examples,
+    given_array,
     global_from,
     logical,
     mesh_of,
@@ -40,7 +43,12 @@ from tests.strategies import (
 DTYPES = (flow.float32, flow.float64, flow.float16, flow.bfloat16, flow.int64, flow.uint8, flow.bool)
 
 
-def moved(rng: np.random.Generator, shape: Shape, dtype: np.dtype, source: tuple[Placement, NdSbp], target: tuple[Placement, NdSbp]) -> tuple[Array, Array]:  # fmt: skip
+Where = tuple[Placement, NdSbp]
+
+
+def moved(
+    rng: np.random.Generator, shape: Shape, dtype: np.dtype[Any], source: Where, target: Where
+) -> tuple[Array, Array]:
     """What stands there after the move, and what should."""
     value, array = global_from(lambda shape: arbitrary(rng, shape, dtype), shape, *source)
     there = to_global(value, placement=target[0], sbp=target[1])
@@ -60,7 +68,7 @@ def test_every_pair_on_one_placement(mesh: Shape, shape: Shape) -> None:
         assert flow.same_bits(found, expected), f"{source} -> {target} of {shape} on {placement}: {found} {expected}"
 
 
-@settings(max_examples=600)
+@examples(600)
 @given(st.data())
 def test_between_any_two_placements(data: st.DataObject) -> None:
     """Meshes of any shape, overlapping or disjoint ranks in any order, uneven and empty tensors, every dtype."""
@@ -82,7 +90,7 @@ def test_by_way_of_partial_every_bit_comes_back(mesh: Shape, kind: str) -> None:
     placement = mesh_of(mesh)
     whole, partial = (broadcast,) * len(mesh), (Partial(kind),) * len(mesh)  # type: ignore[arg-type]
     for dtype in DTYPES[:4]:
-        value, array = global_from(lambda shape: special_values(dtype), (11,), placement, whole)
+        value, array = global_from(given_array(special_values(dtype)), (11,), placement, whole)
         there = to_global(value, placement=placement, sbp=partial)
         back = to_global(there, placement=placement, sbp=whole)
         assert flow.same_bits(logical(back), array), f"{dtype}: {logical(back)}"
@@ -126,6 +134,6 @@ def test_kinds_may_mix_on_a_grid() -> None:
         placement = mesh_of((2, 3))
         for shape, dtype in itertools.product([(4,), ()], [flow.float32, flow.int64]):
             rng = np.random.default_rng(3)
-            value, array = global_from(lambda shape: arbitrary(rng, shape, dtype), shape, placement, (broadcast,) * 2)
+            value, array = global_from(given_array(arbitrary(rng, shape, dtype)), shape, placement, (broadcast,) * 2)
             there = to_global(value, placement=placement, sbp=tuple(Partial(kind) for kind in kinds))  # type: ignore[arg-type]
             assert flow.same_bits(logical(there), array), f"{kinds}: {there.shards}"

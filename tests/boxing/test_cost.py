@@ -43,7 +43,9 @@ def test_other_devices(p: int, q: int) -> None:
     here, there = mesh_of((p,), [0, 1, 2, 3]), mesh_of((q,), [7, 5, 6, 4])
     for source, target in itertools.product((S0, S1, B, P), repeat=2):
         expected = T + (q - 1) * T * (target == B) + (p - 1) * T * (source == P)
-        assert plan(SHAPE, Layout(here, (source,)), Layout(there, (target,))).elements == expected, f"{source} -> {target}"
+        assert plan(SHAPE, Layout(here, (source,)), Layout(there, (target,))).elements == expected, (
+            f"{source} -> {target}"
+        )
 
 
 def test_the_same_layout_has_no_steps() -> None:

@@ -105,7 +105,9 @@ def folds(numbers: list[float], mesh: tuple[int, ...], expected: float) -> Detec
 def default_policy_keeps_bits() -> None:
     """P + P under signatures("exact") is reduced first (SIG-POLICY)."""
     rng = np.random.default_rng(3)
-    pairs = [global_from(lambda shape: arbitrary(rng, shape, np.float32, 0.0), (40,), mesh_of((4,)), (P,)) for _ in "xy"]
+    pairs = [
+        global_from(lambda shape: arbitrary(rng, shape, np.float32, 0.0), (40,), mesh_of((4,)), (P,)) for _ in "xy"
+    ]
     (x, a), (y, b) = pairs
     assert same_bits(logical(REGISTRY["add"](x, y)), a + b)
 
@@ -232,7 +234,9 @@ def draws_differ() -> None:
 def leaf_gradients_have_the_leaf_layout() -> None:
     """AUTO-LEAF."""
     rng = np.random.default_rng(15)
-    gradients(lambda x, w: flow.matmul(x, w), [exact(rng, s, np.float32) for s in ((8, 4), (4, 2))], [(S0,), (B,)], (2,))
+    gradients(
+        lambda x, w: flow.matmul(x, w), [exact(rng, s, np.float32) for s in ((8, 4), (4, 2))], [(S0,), (B,)], (2,)
+    )
 
 
 def scattered(numbers: list[float]) -> Detector:

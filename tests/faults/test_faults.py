@@ -123,12 +123,20 @@ def _outer_first(step: Any, assembly: Any, parts: Any, dtype: Any, backend: Any)
 
 
 fault("a ring instead of a tree", law.folds(LINE, FOUR, 0.0), everywhere, trees.fold_parts, _in_a_ring)
-fault("the fold from the last rank on", law.folds([1e8, -1e8, 1.0], (3,), 1.0), everywhere, trees.fold_parts, _from_the_last)
+fault(
+    "the fold from the last rank on",
+    law.folds([1e8, -1e8, 1.0], (3,), 1.0),
+    everywhere,
+    trees.fold_parts,
+    _from_the_last,
+)
 fault("the fold with a leaf of sixteen", law.folds(LINE, FOUR, 0.0), everywhere, trees.fold_parts, _in_chains)
 fault("the outer axis first", law.folds([1e8, 1, 0, -1e8, 1, 0], (2, 3), 0.0), everywhere, assembled, _outer_first)
 fault("+0 neutral to sums", law.by_way_of((P,), (2,)), everywhere, identity, _positive_zero)
 fault("0 neutral to maxima", law.by_way_of((MAX,), (2,)), everywhere, identity, _zero_for_max)
-fault("one filler for two kinds of P", law.by_way_of((P, MAX), (2, 2)), everywhere, _filler, lambda target, coords: "sum")
+fault(
+    "one filler for two kinds of P", law.by_way_of((P, MAX), (2, 2)), everywhere, _filler, lambda target, coords: "sum"
+)
 fault("replicas not compared", law.unequal_replicas_are_refused, everywhere, border.check_replicas, lambda *args: None)
 
 # --- signatures -----------------------------------------------------------------------------------------------------
@@ -165,8 +173,21 @@ fault("the second folded letter called exact", law.exact_marks("sum", (2,)), eve
 fault("a contraction aligned as a sum", law.exact_marks("matmul", (2,)), declared, "matmul", lambda rule: {"leaf": 1})
 fault("-x of integers reverses order", law.exact_marks("neg", (2,), dtype="uint8"), declared, "neg", _reversing)
 fault("a padding of 3 summed", law.exact_marks("pad", (2,)), everywhere, shape.keeps_sum, lambda *args: True)
-fault("16-bit partials called exact", law.exact_marks("sum", (2,), dtype="bfloat16"), instead, signature, "is_half", lambda d: False)  # fmt: skip
-fault("grouped dimensions cut anyhow", law.exact_marks("reshape", FOUR), everywhere, signature._coherent, lambda *args: True)
+fault(
+    "16-bit partials called exact",
+    law.exact_marks("sum", (2,), dtype="bfloat16"),
+    instead,
+    signature,
+    "is_half",
+    lambda d: False,
+)
+fault(
+    "grouped dimensions cut anyhow",
+    law.exact_marks("reshape", FOUR),
+    everywhere,
+    signature._coherent,
+    lambda *args: True,
+)
 fault("a folded letter's output called B", law.exact_marks("sum", (2,)), everywhere, _split, _folded_called_broadcast)
 fault("cheap signatures by default", law.default_policy_keeps_bits, everywhere, _options, _cheap_always)
 fault("explicit boxing moves", law.explicit_boxing_refuses, everywhere, _refuse, lambda *args: None)
@@ -232,14 +253,26 @@ NAN, ZEROS = np.float32([np.nan, 1.0]), (np.float32([0.0, -0.0]), np.float32([-0
 LINEAR_SCAN = law.gives("cumsum", np.float32(LINE), expected=np.float32([1e8, 1e8, 0.0, 1.0]), dim=0)
 TIES = law.gives("argsort", np.float32([1, 2, 1, 2]), expected=np.array([1, 3, 0, 2]), dim=0, descending=True)
 MIDPOINT = np.array([1 + 2.0**-8 + 2.0**-40])  # in float32 a tie of bfloat16, which it is not
-ONE_PLUS, CHAIN = np.float32(1 + 2.0**-12), (np.float32([[-(1 + 2.0**-11), 1 + 2.0**-12]]), np.float32([[1], [1 + 2.0**-12]]))
+ONE_PLUS, CHAIN = (
+    np.float32(1 + 2.0**-12),
+    (np.float32([[-(1 + 2.0**-11), 1 + 2.0**-12]]), np.float32([[1], [1 + 2.0**-12]])),
+)
 _PADDED = {"stride": (1, 1), "padding": (1, 0), "dilation": (1, 1), "groups": 1}
 EDGE = law.gives(
-    "conv2d", np.ones((1, 1, 1, 1), np.float32), np.float32([np.inf, 2.0, np.inf]).reshape(1, 1, 3, 1),
-    expected=np.float32([[[[2.0]]]]), **_PADDED,
-)  # fmt: skip
+    "conv2d",
+    np.ones((1, 1, 1, 1), np.float32),
+    np.float32([np.inf, 2.0, np.inf]).reshape(1, 1, 3, 1),
+    expected=np.float32([[[[2.0]]]]),
+    **_PADDED,
+)
 
-fault("+0 for rows of other ranks", law.zeros_keep_their_sign_in_a_split_table, everywhere, indexing.with_neutral_row, _row_of_plus_zero)
+fault(
+    "+0 for rows of other ranks",
+    law.zeros_keep_their_sign_in_a_split_table,
+    everywhere,
+    indexing.with_neutral_row,
+    _row_of_plus_zero,
+)
 fault("random by local index", law.exact_marks("rand", (2,)), everywhere, _logical_index, _local_index)
 fault("each rank its own mask", law.exact_marks("rand", (2,)), everywhere, _logical_index, _another_on_each_rank)
 fault("ranges from the local origin", law.exact_marks("arange", (2,)), instead, creation, "extent", _from_zero)
@@ -247,9 +280,29 @@ fault("triangles of the local matrix", law.exact_marks("tril", (2,)), instead, m
 fault("a scan as prefix trees", LINEAR_SCAN, kernel, "cumsum", _prefix_trees)
 fault("ties in reverse", TIES, everywhere, order.argsort, _unstable)
 fault("maximum drops NaN", law.gives("maximum", NAN, NAN[::-1], expected=NAN[[0, 0]]), kernel, "maximum", np.fmax)
-fault("maximum forgets the sign of zero", law.gives("maximum", *ZEROS, expected=np.float32([0, 0])), kernel, "maximum", lambda x, y: np.where(x > y, x, y))  # fmt: skip
-fault("a cast rounded twice", law.gives("cast", MIDPOINT, expected=np.array([1 + 2.0**-7], ml_dtypes.bfloat16), dtype=np.dtype(ml_dtypes.bfloat16)), everywhere, dtypes._odd_float32, _twice)  # fmt: skip
-fault("a product rounded before it is added", law.gives("matmul", *CHAIN, expected=np.float32([[2.0**-24]])), everywhere, rounding.add_rounded, _multiply_then_add)  # fmt: skip
+fault(
+    "maximum forgets the sign of zero",
+    law.gives("maximum", *ZEROS, expected=np.float32([0, 0])),
+    kernel,
+    "maximum",
+    lambda x, y: np.where(x > y, x, y),
+)
+fault(
+    "a cast rounded twice",
+    law.gives(
+        "cast", MIDPOINT, expected=np.array([1 + 2.0**-7], ml_dtypes.bfloat16), dtype=np.dtype(ml_dtypes.bfloat16)
+    ),
+    everywhere,
+    dtypes._odd_float32,
+    _twice,
+)
+fault(
+    "a product rounded before it is added",
+    law.gives("matmul", *CHAIN, expected=np.float32([[2.0**-24]])),
+    everywhere,
+    rounding.add_rounded,
+    _multiply_then_add,
+)
 fault("leaves of eight terms", law.fma_chain_of(16), instead, chains, "LEAF", 8)
 fault("a scatter in sequence", law.scattered(LINE), everywhere, trees.scatter_tree, _sequential)
 fault("padding multiplies by zero", EDGE, instead, contraction, "contract", _zeros_for_absent_taps)
@@ -314,12 +367,43 @@ def _same_stream(self: Generator, is_global: bool) -> dict[str, int]:
     return {"seed": self.seed, "stream": 0}
 
 
-fault("partial gradients added first", law.uses_are_reduced_before_they_are_added, instead, autograd._Gradients, "add", _partials_added)  # fmt: skip
+fault(
+    "partial gradients added first",
+    law.uses_are_reduced_before_they_are_added,
+    instead,
+    autograd._Gradients,
+    "add",
+    _partials_added,
+)
 fault("gradients in program order", law.later_uses_are_added_first, instead, autograd._Gradients, "add", _program_order)
-fault("gradients left partial", law.leaf_gradients_have_the_leaf_layout, everywhere, autograd.in_layout_of, lambda value, g: g)  # fmt: skip
-fault("broadcasting undone in reverse order", law.broadcasting_is_undone_by_one_flat_sum, everywhere, _sum_to, _dims_reversed)  # fmt: skip
-fault("broadcasting undone on one dimension", law.broadcasting_is_undone_by_one_flat_sum, everywhere, _sum_to, _first_dim_only)  # fmt: skip
-fault("a tree for each batch", law.a_shared_factor_has_one_tree, everywhere, contraction_ops._contract_lost, _tree_per_batch)
+fault(
+    "gradients left partial",
+    law.leaf_gradients_have_the_leaf_layout,
+    everywhere,
+    autograd.in_layout_of,
+    lambda value, g: g,
+)
+fault(
+    "broadcasting undone in reverse order",
+    law.broadcasting_is_undone_by_one_flat_sum,
+    everywhere,
+    _sum_to,
+    _dims_reversed,
+)
+fault(
+    "broadcasting undone on one dimension",
+    law.broadcasting_is_undone_by_one_flat_sum,
+    everywhere,
+    _sum_to,
+    _first_dim_only,
+)
+fault(
+    "a tree for each batch",
+    law.a_shared_factor_has_one_tree,
+    everywhere,
+    contraction_ops._contract_lost,
+    _tree_per_batch,
+)
 fault("a mean over the local count", law.mean_is_logical, everywhere, _mean, _mean_of_local_count)
 fault("a write to a slice lost", law.write_through_a_slice, everywhere, _slice_lens, _write_lost)
 fault("every draw the first", law.draws_differ, instead, Generator, "draw", _same_stream)

@@ -1,4 +1,4 @@
-"""Creation kernels: values from the logical index alone, so shards are parts of the whole (RNG-COUNTER)."""
+"""Creation kernels: values from the logical index alone, so shards are parts of the whole (RNG-INDEX)."""
 
 from __future__ import annotations
 

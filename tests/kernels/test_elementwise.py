@@ -1,4 +1,4 @@
-"""Elementwise kernels against Python's scalar arithmetic (NUM-RNE, NUM-MAXMIN, NUM-ELEM, NUM-CAST)."""
+"""Elementwise kernels against Python's scalar arithmetic (NUM-RNE, NUM-MAX, NUM-ELEMENTARY, NUM-CAST)."""
 
 from __future__ import annotations
 

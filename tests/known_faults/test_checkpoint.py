@@ -1,6 +1,6 @@
 """Public reports about checkpoints of split tensors, by the layout functions and by save/load.
 
-Checks LAY-INDEX, LAY-ND-SPLIT and CKPT-LAYOUT.
+Checks LAY-INDEX, LAY-ND-SPLIT and CKPT-RESHARD.
 """
 
 from __future__ import annotations

@@ -27,12 +27,23 @@ ELEMENTARY = ("float32", "bfloat16", "float16")
 
 # The dtypes of the operands whose sample leaves them open; the first is the main one.
 DTYPES: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(["rsqrt", "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "softplus", "erf", "sin", "cos", "gelu"], ELEMENTARY),
+    **dict.fromkeys(
+        ["rsqrt", "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "softplus", "erf", "sin", "cos", "gelu"],
+        ELEMENTARY,
+    ),
     **dict.fromkeys(["sqrt", "div", "isnan", "isinf", "isfinite"], FLOATS),
-    **dict.fromkeys(["neg", "abs", "sign", "floor", "ceil", "trunc", "round", "relu", "sub", "floor_divide", "remainder"], NUMBERS),
+    **dict.fromkeys(
+        ["neg", "abs", "sign", "floor", "ceil", "trunc", "round", "relu", "sub", "floor_divide", "remainder"], NUMBERS
+    ),
     **dict.fromkeys(["add", "mul", "maximum", "minimum", "eq", "ne", "lt", "le", "gt", "ge", "where"], ANY),
-    **dict.fromkeys(["sum", "cumsum", "cumprod", "prod", "amax", "amin", "argmax", "argmin", "argsort", "index_add", "scatter_add"], NUMBERS),
-    **dict.fromkeys(["reshape", "transpose", "expand", "slice", "slice_update", "pad", "cat", "flip", "tril", "triu", "unfold2d"], ANY),
+    **dict.fromkeys(
+        ["sum", "cumsum", "cumprod", "prod", "amax", "amin", "argmax", "argmin", "argsort", "index_add", "scatter_add"],
+        NUMBERS,
+    ),
+    **dict.fromkeys(
+        ["reshape", "transpose", "expand", "slice", "slice_update", "pad", "cat", "flip", "tril", "triu", "unfold2d"],
+        ANY,
+    ),
     **dict.fromkeys(["index_select", "gather"], ANY),
     "cast": ANY,
     "pow": ("float32", "int64"),

@@ -92,7 +92,9 @@ def _run(made: Case, values: Sequence[Value], inputs: Sequence[Sbp], output: Sbp
                 call["shape"] = local[rank]
             if made.space.origins:
                 ranges = _ranges(made, (*inputs, output), made.placement.coords(rank)[0])
-                call["at"] = {a: (*ranges.get(a, (0, made.space.sizes[a])), made.space.sizes[a]) for a in made.space.origins}
+                call["at"] = {
+                    a: (*ranges.get(a, (0, made.space.sizes[a])), made.space.sizes[a]) for a in made.space.origins
+                }
             results[rank] = kernel(*[v.shards[rank] for v in values], **call)
             if results[rank].shape != local[rank]:
                 return None

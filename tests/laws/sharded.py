@@ -84,4 +84,3 @@ def difference(made: Case, signature: Signature, rng: np.random.Generator, kind:
     at = first_difference(found, expected)
     where = f"{made.primitive.name} {[str(m) for m in made.metas]} {dict(made.sample.attrs)} on {made.placement}"
     return f"{where}: {signature} ({signature.why}) at {at}: {found[at]!r}, whole {expected[at]!r}, of {arrays}"
-

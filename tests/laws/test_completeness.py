@@ -21,14 +21,20 @@ from tests.strategies import ROWS, mesh_of
 
 # All that is missing has max or min partials only, beside operands that are B.  Why, by primitive:
 MISSING: dict[str, str] = {
-    **dict.fromkeys(("lt", "le", "gt", "ge"), "NaN compares false, so order is lost: min(NaN, 1) < 2 is false though 1 < 2"),
+    **dict.fromkeys(
+        ("lt", "le", "gt", "ge"), "NaN compares false, so order is lost: min(NaN, 1) < 2 is false though 1 < 2"
+    ),
     **dict.fromkeys(("add", "sub"), "inf - inf is NaN: max(-inf, 1) + inf is inf, its addends give NaN"),
     "div": "holds for positive divisors only, which is what this data has",
     "cast": "NaN becomes 0: max(NaN, -1) is NaN, hence 0; the addends give max(0, -1) = 0, but min(0, -1) = -1",
-    **dict.fromkeys(("sqrt", "log", "log1p"), "P(min) alone would hold, P(max) not (NaN below the domain): half a carry"),
+    **dict.fromkeys(
+        ("sqrt", "log", "log1p"), "P(min) alone would hold, P(max) not (NaN below the domain): half a carry"
+    ),
     "rsqrt": "zeros part: rsqrt(min(-0, +0)) is -inf, the addends give max(-inf, inf)",
     "isnan": "a P of bools saves little: the operand is reduced",
-    **dict.fromkeys(("maximum", "minimum", "logical_and", "logical_or"), "one P beside a B: true (lattices distribute), unused"),
+    **dict.fromkeys(
+        ("maximum", "minimum", "logical_and", "logical_or"), "one P beside a B: true (lattices distribute), unused"
+    ),
     **dict.fromkeys(("where", "cat", "slice_update"), "one P beside a B: true (max(y, y) = y), unused"),
 }
 
@@ -71,7 +77,9 @@ def test_whole_letters_have_a_reason() -> None:
             letters = {a for dims in (*made.space.inputs, *made.space.outputs) for dim in dims for a in dim.letters}
             split = {axis.letter for s in made.signatures for axis in s.axes}
             whole = letters - split
-            assert not whole or primitive.whole_because or all(made.space.sizes[a] == 0 for a in whole), f"{name}: {whole}"
+            assert not whole or primitive.whole_because or all(made.space.sizes[a] == 0 for a in whole), (
+                f"{name}: {whole}"
+            )
 
 
 def unwitnessed(name: str, made, why: str) -> str:

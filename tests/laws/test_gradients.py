@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refflow.ir import REGISTRY, Primitive, Value
@@ -26,6 +26,7 @@ from tests.strategies import (
     LATTICE,
     ROWS,
     arbitrary,
+    examples,
     global_from,
     logical,
     mesh_of,
@@ -53,7 +54,7 @@ def forward_and_gradients(
 
 
 @pytest.mark.parametrize("name", COMPUTING)
-@settings(max_examples=12)
+@examples(12)
 @given(st.data())
 def test_layouts_never_change_a_bit(name: str, data: st.DataObject) -> None:
     primitive = REGISTRY[name]
@@ -75,7 +76,9 @@ def test_layouts_never_change_a_bit(name: str, data: st.DataObject) -> None:
         draw = lambda shape: arbitrary(rng, shape, whole.meta.dtype)  # noqa: E731
         cotangent, array = global_from(draw, whole.meta.shape, placement, sbp)
         cotangent_whole = whole_value(array)
-    expected, expected_grads = forward_and_gradients(primitive, [*map(whole_value, arrays)], sample.attrs, cotangent_whole)
+    expected, expected_grads = forward_and_gradients(
+        primitive, [*map(whole_value, arrays)], sample.attrs, cotangent_whole
+    )
     with checked():
         found, grads = forward_and_gradients(primitive, values, sample.attrs, cotangent)
     assert same_bits(logical(found), logical(expected)), f"{found.meta}: {logical(found)}, whole {logical(expected)}"

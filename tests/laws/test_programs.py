@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import refflow as flow
@@ -19,7 +19,18 @@ from refflow.layout import reduced
 from refflow.numerics import same_bits
 from tests.laws.checking import checked
 from tests.laws.programs import BINARY, UNARY, programs
-from tests.strategies import ROWS, arbitrary, global_from, logical, placements, sbps, seeds, shapes, whole_value
+from tests.strategies import (
+    ROWS,
+    arbitrary,
+    examples,
+    global_from,
+    logical,
+    placements,
+    sbps,
+    seeds,
+    shapes,
+    whole_value,
+)
 
 GRID = ((2, 2), (2, 3))
 
@@ -28,7 +39,7 @@ def _leaf(value: Any) -> Tensor:
     return Tensor(value).requires_grad_()
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.data())
 def test_one_program_one_result(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(seeds))
@@ -75,7 +86,7 @@ def _gradients(output: Tensor, leaves: list[Tensor], seed: Tensor) -> tuple[Tens
     return grad(output, leaves, seed, allow_unused=True)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.data())
 def test_explicit_boxing_refuses_exactly_what_would_move(data: st.DataObject) -> None:
     """SIG-EXPLICIT: an operation raises BoxingError if and only if it would move bytes between ranks."""

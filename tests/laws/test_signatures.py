@@ -12,13 +12,13 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refflow.ir import REGISTRY
 from tests.laws.cases import dtypes_of, samples
 from tests.laws.sharded import case, difference
-from tests.strategies import GRIDS, MESHES, ROWS, mesh_of, placements, seeds
+from tests.strategies import GRIDS, MESHES, ROWS, examples, mesh_of, placements, seeds
 
 NAMES = sorted(REGISTRY)
 HALVES = {"float16", "bfloat16"}
@@ -55,7 +55,7 @@ def test_products_on_grids(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=12)
+@examples(12)
 @given(st.data())
 def test_signatures_of_other_shapes(name: str, data: st.DataObject) -> None:
     sample = data.draw(samples(name))

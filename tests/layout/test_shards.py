@@ -30,7 +30,8 @@ from tests.strategies import KINDS, cut, every_sbp, given_array, global_from, me
 
 
 @pytest.mark.parametrize(
-    ("n", "parts", "sizes"), [(5, 4, [2, 1, 1, 1]), (7, 4, [2, 2, 2, 1]), (2, 3, [1, 1, 0]), (0, 2, [0, 0]), (6, 3, [2, 2, 2])]
+    ("n", "parts", "sizes"),
+    [(5, 4, [2, 1, 1, 1]), (7, 4, [2, 2, 2, 1]), (2, 3, [1, 1, 0]), (0, 2, [0, 0]), (6, 3, [2, 2, 2])],
 )
 def test_balanced_sizes(n: int, parts: int, sizes: list[int]) -> None:
     """The first n mod p parts have one more; a ceiling split of 5 over 4 would be 2, 2, 1, 0."""

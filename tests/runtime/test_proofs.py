@@ -58,7 +58,7 @@ def test_a_loop_needs_a_token() -> None:
     one = b.task("one", inputs=[x])
     two = b.task("two", inputs=[b.register("y", one)])
     b.feed(b.register("z", two), one)
-    with pytest.raises(DeadlockError, match=r"'two' waits for a register 'y' of 'one',\n  which 'one' waits for a register 'z' of 'two'"):
+    with pytest.raises(DeadlockError, match=r"'one' waits for a register 'z' of 'two',\n  which 'two' waits for a register 'y' of 'one'"):
         verify(b.plan()).check()
 
 

@@ -69,7 +69,7 @@ def test_all_interleavings_agree_with_the_proof(plan: Plan) -> None:
 @settings(max_examples=80)
 @given(plans(most=5, static=True))
 def test_the_period_is_what_the_clock_measures(plan: Plan) -> None:
-    """PROOF-PERIOD, TIME-STREAM: with static orders the event graph is all there is, so the maximum cycle ratio is exact."""
+    """PROOF-PERIOD, CLOCK-STREAM: with static orders the event graph is all there is, so the maximum cycle ratio is exact."""
     report = verify(plan)
     assume(report.live and not overwrites(report))
     wanted = period(plan).time

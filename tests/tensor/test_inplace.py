@@ -1,6 +1,6 @@
 """In-place forms and views: the left side keeps what it is, writes go through, nothing is lost.
 
-Checks TENSOR-INPLACE and TENSOR-VIEW.
+Checks TENSOR-INPLACE, TENSOR-VIEW and TENSOR-DETACH.
 """
 
 from __future__ import annotations

@@ -30,11 +30,11 @@ from ...functional.arithmetic import (
     tanh,
     where,
 )
+from ...functional.precision import in_float32
 from ...functional.reduction import amax, sum
 from ...numerics import is_float
 from ...ops import elementwise as ops
 from ...tensor.tensor import Tensor
-from .precision import in_float32
 
 
 def floating(name: str, x: Any) -> Tensor:

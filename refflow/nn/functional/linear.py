@@ -11,6 +11,7 @@ from ...errors import AttributeValueError, ShapeError
 from ...functional.arithmetic import add, cast, cast_value, div, eq, lt, mul, require_tensor, result_type, sqrt, where
 from ...functional.creation import rand
 from ...functional.movement import narrow, pad, reshape, transpose, unsqueeze
+from ...functional.precision import in_float32
 from ...functional.reduction import matmul, norm, one_hot, sum
 from ...layout import reduced
 from ...numerics import float32, is_half
@@ -18,7 +19,6 @@ from ...ops import contraction, indexing
 from ...random import Generator
 from ...tensor.tensor import Tensor
 from .activations import floating
-from .precision import in_float32
 
 Pair = tuple[int, int]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from ...errors import AttributeValueError, DtypeError, ShapeError
 from ...functional.arithmetic import absolute, add, cast, div, eq, exp, le, log, lt, mul, ne, neg, sub, where
 from ...functional.movement import reshape, unsqueeze
+from ...functional.precision import in_float32
 from ...functional.reduction import mean, sum
 from ...numerics import is_integer
 from ...ops import elementwise as ops
 from ...ops import indexing
 from ...tensor.tensor import Tensor
 from .activations import floating, log_softmax
-from .precision import in_float32
 
 
 def reduce(name: str, loss: Tensor, reduction: str) -> Tensor:

@@ -13,6 +13,7 @@ from ...errors import AttributeValueError, ShapeError
 from ...functional.arithmetic import div
 from ...functional.creation import ones
 from ...functional.movement import reshape, stack, unsqueeze
+from ...functional.precision import in_float32
 from ...functional.reduction import argmax, mean, sum
 from ...layout import broadcast
 from ...ops import indexing
@@ -20,7 +21,6 @@ from ...ops import shape as ops
 from ...tensor.tensor import Tensor
 from .activations import floating
 from .linear import Pair, pair
-from .precision import in_float32
 
 
 def _image(name: str, x: Tensor) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
-from ...functional.arithmetic import cast
-from ...numerics import float32, is_float, is_half, promote
-from ...tensor.tensor import Tensor
+from ..numerics import float32, is_float, is_half, promote
+from ..tensor.tensor import Tensor
+from .arithmetic import cast
 
 P = ParamSpec("P")
 
