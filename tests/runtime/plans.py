@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from refflow.graph.plan import Memory, Plan, PlanBuilder
+from refflow.graph.plan import Memory, Plan, PlanBuilder, TaskKind
 from refflow.graph.proofs import actions
 from refflow.graph.proofs.expansion import expand
 from refflow.graph.proofs.liveness import order
@@ -45,6 +45,17 @@ def accumulation(count: int = 4, number: int = 2) -> Plan:
     whole = b.register("ys", b.task("pack", kind="pack", inputs=[y], count=count, payload="join"))
     b.task("update", kind="sink", inputs=[total])
     b.task("output", kind="sink", inputs=[whole])
+    return b.plan()
+
+
+def cut_and_gather(cut: TaskKind, gather: TaskKind, count: int = 2) -> Plan:
+    """source -> repeat or unpack -> acc or pack -> sink."""
+    b = PlanBuilder(f"{cut} {gather}")
+    x = b.register("x", b.task("source", kind="source", payload="source"))
+    place = x if cut == "repeat" else None
+    each = b.register("each", b.task(cut, kind=cut, inputs=[x], count=count, payload="cut"), number=count, in_place=place)
+    all = b.register("all", b.task(gather, kind=gather, inputs=[each], count=count, payload="gather"))
+    b.task("sink", kind="sink", inputs=[all])
     return b.plan()
 
 

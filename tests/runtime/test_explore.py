@@ -9,14 +9,14 @@ from refflow.runtime import explore, run
 from refflow.runtime.explore import symbols
 from refflow.runtime.pipelines import sends_that_meet
 
-from .plans import accumulation, chain, crossing, diamond, in_place_chain, loop
+from .plans import chain, crossing, cut_and_gather, diamond, in_place_chain, loop
 
 # name: (plan, iterations, states, steps).  Literal: a change of the rules that changes what can happen shows here.
 SPACES: dict[str, tuple[Plan, int, int, int]] = {}
 
 
 def _space(plan: Plan, iterations: int, states: int, steps: int) -> None:
-    SPACES[f"{plan.name}, number {plan.registers[0].number}, {iterations} iterations"] = (plan, iterations, states, steps)
+    SPACES[f"{len(SPACES)} {plan.name}, number {plan.registers[0].number}, {iterations} iterations"] = (plan, iterations, states, steps)
 
 
 _space(chain(1, number=1), 2, 45, 77)
@@ -28,7 +28,10 @@ _space(loop(), 3, 291, 798)
 _space(in_place_chain(), 2, 34, 43)
 _space(crossing(0), 2, 131, 288)
 _space(crossing(1), 2, 153, 355)
-_space(accumulation(2, number=1), 1, 44200, 259126)
+_space(cut_and_gather("repeat", "acc"), 2, 140, 288)
+_space(cut_and_gather("repeat", "acc", 3), 1, 118, 260)
+_space(cut_and_gather("unpack", "pack"), 2, 312, 788)
+_space(cut_and_gather("unpack", "acc", 3), 1, 228, 611)
 _space(sends_that_meet(cure="order"), 1, 4792, 22744)
 
 
