@@ -6,6 +6,8 @@ import refflow as flow
 
 from __future__ import annotations
 
+from typing import Any as _Any
+
 from . import autograd, data, errors, layout, nn, numerics, optim
 from .boxing import comm_log
 from .checkpoint import load, save
@@ -33,8 +35,8 @@ from .numerics import (
 )
 from .numerics import bool_ as bool
 from .pictures import Picture, draw_boxing, draw_layout
-from .random import Generator, default_generator, manual_seed
-from .state import boxing, signatures
+from .random import Generator
+from .state import boxing, default_generator, manual_seed, signatures
 from .tensor import methods as _methods
 from .tensor.backward import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .tensor.tensor import Tensor
@@ -44,5 +46,30 @@ from .world import default_world as _default_world
 check_subnormals()
 _default_world()  # under mpiexec every process joins here, so that one that ends early is noticed
 _methods.attach()
+
+
+def __getattr__(name: str) -> _Any:
+    """flow.amp, like nn.Graph and nn.graph, comes with refflow.graph: loaded when first asked for, to import fast."""
+    if name == "amp":
+        from .graph import amp
+
+        return amp
+    raise AttributeError(f"module 'refflow' has no attribute {name!r}")
+
+
+def _graphs_of_nn(name: str) -> _Any:
+    """nn.Graph and nn.graph.GraphModule: graphs are built on nn, so nn itself cannot import them."""
+    if name == "Graph":
+        from .graph.api import Graph
+
+        return Graph
+    if name == "graph":
+        from .graph import module
+
+        return module
+    raise AttributeError(f"module 'refflow.nn' has no attribute {name!r}")
+
+
+vars(nn)["__getattr__"] = _graphs_of_nn
 
 __version__ = "0.1.0"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import SbpError
-from .ir import Option, Primitive, Value, options, parse
-from .ir.bind import EAGER, SPECIAL
+from .ir import SPECIAL, Option, Primitive, Value, options, parse
+from .ir.bind import EAGER
 from .ir.signature import candidates
 from .ir.space import bind_space
 from .state import Override, settings

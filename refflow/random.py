@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .errors import AttributeValueError
-from .state import settings
 
 
 @dataclass
@@ -43,15 +42,3 @@ class Generator:
     @state.setter
     def state(self, value: tuple[int, int, int]) -> None:
         self.seed, self.next_global, self.next_local = value
-
-
-def default_generator() -> Generator:
-    """The generator functions draw from when given none."""
-    generator = settings().generator
-    assert isinstance(generator, Generator)
-    return generator
-
-
-def manual_seed(seed: int) -> Generator:
-    """Seeds the default generator and returns it."""
-    return default_generator().manual_seed(seed)

@@ -6,7 +6,7 @@ Implements STATE-CONTEXT of spec/text/worlds.md.  Each thread and each `with` bl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 from .errors import AttributeValueError, BackendError
 from .kernels import Backend, ReferenceBackend
+from .random import Generator
 from .world.base import World
 
 
@@ -26,7 +27,9 @@ def reference_backend() -> Backend:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is in force.  `logs` are open communication logs, `interpreter` names who carries out primitives."""
+    """What is in force.  `logs` are open communication logs, `interpreters` carry out primitives, `loss_scale` changes
+    the gradient that backward() starts from (a graph's grad scaler).
+    """
 
     world: World
     backends: Mapping[str, Backend]
@@ -35,7 +38,8 @@ class Settings:
     boxing: Literal["implicit", "explicit"] = "implicit"
     logs: tuple[Any, ...] = ()
     interpreters: tuple[Any, ...] = ()
-    generator: Any = field(default=None, compare=False)
+    loss_scale: Callable[[Any], Any] | None = None
+    generator: Generator = field(default_factory=Generator, compare=False)
 
     def backend(self, type: str) -> Backend:
         """The back end bound to a device type."""
@@ -104,3 +108,13 @@ def boxing(policy: str) -> Override:
     if policy not in ("implicit", "explicit"):
         raise AttributeValueError(f"boxing: must be 'implicit' or 'explicit', found {policy!r}")
     return Override(boxing=policy)
+
+
+def default_generator() -> Generator:
+    """The generator functions draw from when given none."""
+    return settings().generator
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seeds the default generator and returns it."""
+    return default_generator().manual_seed(seed)

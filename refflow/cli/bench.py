@@ -17,7 +17,7 @@ from ..layout import Placement, Split, broadcast
 from ..nn import Linear, ReLU, Sequential
 from ..nn.functional import cross_entropy
 from ..optim import SGD
-from ..random import manual_seed
+from ..state import manual_seed
 from ..world import virtual_world
 
 BATCH = 64

@@ -39,8 +39,10 @@ def _errors_said() -> Iterator[None]:
     try:
         yield
     except RefflowError as error:
+        from ..graph.time import TooManySteps
+
         print(f"refflow: error: {error}", file=sys.stderr)
-        asked = isinstance(error, (AttributeValueError, PlacementError, WorldError, CheckpointError))
+        asked = isinstance(error, (AttributeValueError, PlacementError, WorldError, CheckpointError, TooManySteps))
         raise SystemExit(2 if asked and not isinstance(error, DivergenceError) else 1) from error
 
 
@@ -70,26 +72,37 @@ def _add_train(commands: Any) -> None:
         "train", help="train a small network on real data", epilog=EPILOG, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Train on the 1,797 handwritten digits (UCI) that ship with refflow. Prints the test accuracy, the"
-        "\nSHA-256 of the final weights and the bytes each collective moved. The SHA-256 does not depend on --ranks,"
-        "\n--parallel, --mesh or the world.",
+        "\nSHA-256 of the final weights and the bytes each collective moved. The SHA-256 does not depend on how ranks"
+        "\nshare the work, on how a step is carried out, or on the world; --amp has one of its own.",
     )  # fmt: skip
     parser.add_argument("data", choices=["digits"], help="what to train on")
     ranks = parser.add_argument_group("how ranks share the work (never changes a bit)")
     ranks.add_argument("--ranks", type=_count, metavar="N", help="number of ranks (default: 1, or the MPI processes)")
-    ranks.add_argument("--parallel", choices=["data", "tensor", "hybrid"],
-                       help="data: batches are split (default); tensor: weights are; hybrid: both, on a mesh")  # fmt: skip
+    ranks.add_argument("--parallel", choices=["data", "tensor", "hybrid", "pipeline"],
+                       help="data: batches are split (default); tensor: weights are; hybrid: both, on a mesh;"
+                       " pipeline: layers are, in stages, and batches inside each stage")  # fmt: skip
     ranks.add_argument("--mesh", type=_mesh, metavar="AxB", help="for hybrid: data x tensor (default: the squarest)")
+    ranks.add_argument("--stages", type=_count, metavar="N", help="for pipeline: 2 (default) or 4; ranks are shared out equally")
+    how = parser.add_argument_group("how a step is carried out (never changes a bit)")
+    how.add_argument("--graph", action="store_true", help="trace the step once, then run its plan by actors")
+    how.add_argument("--micro-batches", type=_count, metavar="M", help="cut each batch into M, one after the other (implies --graph)")
+    how.add_argument("--zero", type=_count, metavar="STAGE",
+                     help="hold optimizer state (1), gradients (2), weights (3) in parts (implies --graph)")  # fmt: skip
+    how.add_argument("--recompute", action="store_true", help="make activations again in backward (implies --graph)")
     what = parser.add_argument_group("what is trained (the bits depend on these)")
     what.add_argument("--model", choices=["mlp", "cnn"], help="mlp (default) or cnn")
     what.add_argument("--seed", type=_seed, metavar="N", help="of weights and shuffling (default: 0)")
     what.add_argument("--epochs", type=_count, metavar="N", help="length of the whole run (default: 30)")
     what.add_argument("--batch", type=_count, metavar="N", help="images per step; an incomplete batch is left out (default: 128)")
     what.add_argument("--lr", type=_rate, metavar="X", help="first learning rate (default: 0.003 for mlp, 0.01 for cnn)")
+    what.add_argument("--amp", choices=["bf16", "f16"], help="contractions in half precision; f16 scales the loss (implies --graph)")
     what.add_argument("--steps", type=_natural, metavar="N", help="stop after this step of the run (default: its last)")
     files = parser.add_argument_group("checkpoints")
     files.add_argument("--save", metavar="PATH", help="write the run's state at the end, in safetensors")
+    files.add_argument("--save-every", type=_count, metavar="N", help="and after every N steps")
     files.add_argument("--resume", metavar="PATH", help="go on from there, on any ranks, to the uninterrupted run's bits")
     shown = parser.add_argument_group("output")
+    shown.add_argument("--trace", metavar="PATH", help="write the last step of a graph as a trace that Perfetto opens")
     shown.add_argument("--quiet", action="store_true", help="no progress bar")
     shown.add_argument("--json", action="store_true", help="print one JSON object instead of tables; no progress bar")
     parser.set_defaults(command=_train)
@@ -113,19 +126,25 @@ def _add_run(commands: Any) -> None:
 def _train(args: argparse.Namespace) -> int:
     from . import report
     from .digits import arrange, train
+    from .steps import Execution
 
     parallel = args.parallel or ("hybrid" if args.mesh and len(args.mesh) > 1 else "data")
-    names = ("model", "seed", "epochs", "batch", "lr")
+    names = ("model", "seed", "epochs", "batch", "lr", "amp")
     recipe = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     with _errors_said():
-        ranks = current_world().size if args.ranks is None and args.mesh is None else args.ranks
-        arrangement = arrange(parallel, ranks, args.mesh)
+        ranks = args.ranks
+        if ranks is None and args.mesh is None and current_world().size > 1:
+            ranks = current_world().size
+        arrangement = arrange(parallel, ranks, args.mesh, args.stages)
+        if args.zero is not None and args.zero > 3:
+            raise AttributeValueError(f"--zero must be 1, 2 or 3, found {args.zero}")
+        execution = Execution(args.graph, args.micro_batches or 1, args.zero or 0, args.recompute)
         with virtual_world(arrangement.placement.size):
             first = 0 in current_world().owned
             with report.progress(shown=first and not args.quiet and not args.json) as progress:
                 result = train(
-                    recipe, arrangement, steps=args.steps, save_to=args.save, resume=args.resume,
-                    begin=progress.begin, each=progress.each,
+                    recipe, arrangement, execution, steps=args.steps, save_to=args.save, save_every=args.save_every,
+                    trace_to=args.trace, resume=args.resume, begin=progress.begin, each=progress.each,
                 )  # fmt: skip
             if first:
                 (report.print_json if args.json else report.print_result)(result, args.save)

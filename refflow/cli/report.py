@@ -77,13 +77,17 @@ def print_result(result: Result, saved: str | None) -> None:
     """Accuracy, digest and communication of a run, as text."""
     console, recipe = _console(), result.recipe
     rows = {
-        "model": f"{recipe.model}, seed {recipe.seed}, batches of {recipe.batch}, first learning rate {recipe.lr}",
+        "model": f"{recipe.model}, seed {recipe.seed}, batches of {recipe.batch}, first learning rate {recipe.lr}"
+        + ("" if recipe.amp is None else f", {recipe.amp} contractions"),
         "ranks": str(result.arrangement),
+        "execution": str(result.execution),
         "steps": f"{result.steps}, {result.seconds:.1f} s" + ("" if result.loss is None else f", last loss {result.loss:.6f}"),
         "test accuracy": f"{result.accuracy:.2f} %  ({result.correct} of {result.images} images)",
         "SHA-256 of the weights": result.sha256,
         "arithmetic profile": PROFILE,
     }
+    if result.recipe.amp == "f16":
+        rows["steps skipped"] = f"{result.skipped}, by overflow"
     if saved is not None:
         rows["saved to"] = saved
     table = _table("", "")
@@ -103,6 +107,7 @@ def print_json(result: Result, saved: str | None) -> None:
     placement = result.arrangement.placement
     print(json.dumps({
         **asdict(result.recipe), "parallel": result.arrangement.parallel, "mesh": list(placement.mesh),
+        "stages": result.arrangement.stages, **asdict(result.execution), "skipped": result.skipped,
         "ranks": placement.size, "steps": result.steps, "loss": result.loss, "accuracy": result.accuracy,
         "correct": result.correct, "test_images": result.images, "sha256": result.sha256, "profile": PROFILE,
         "comm": {kind: {"times": count, "bytes": size} for kind, (count, size) in sorted(result.comm.items())},

@@ -15,7 +15,7 @@ from ..errors import DataError, DtypeError, LocalGlobalError
 from ..ir import Primitive, Value
 from ..numerics import DTYPES, bool_, float32, is_bool, is_float, is_integer, promote, promote_scalar
 from ..ops import elementwise as ops
-from ..ops.creation import full
+from ..ops.constant import full
 from ..tensor.tensor import Tensor
 
 Dtype = np.dtype[Any]
@@ -220,6 +220,20 @@ def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tens
     return Tensor(result)
 
 
+clip = clamp
+
+
+def isclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
+    """Whether |x - y| <= atol + rtol |y|, or x == y (which equal infinities are); for looking, not for tests of bits."""
+    near = le(absolute(sub(x, y)), add(mul(absolute(y), rtol), atol))
+    return logical_or(logical_and(near, isfinite(y)), eq(x, y))
+
+
+def is_floating_point(x: Tensor) -> bool:
+    """Whether the elements are floating point numbers."""
+    return is_float(require_tensor("is_floating_point", x).dtype)
+
+
 def dtype_named(name: str, dtype: Any) -> Dtype:
     """One of refflow's dtypes, given as itself, as a NumPy type or by name; `DtypeError` for anything else."""
     try:
@@ -258,5 +272,5 @@ __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for r
     "minimum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "neg", "absolute",
     "sign", "abs", "floor", "ceil", "trunc", "round", "sqrt", "rsqrt", "exp", "log", "log1p", "expm1", "tanh",
     "sigmoid", "erf", "sin", "cos", "isnan", "isinf", "isfinite", "logical_not", "relu", "square", "reciprocal",
-    "where", "masked_fill", "clamp", "cast", "to",
+    "where", "masked_fill", "clamp", "clip", "cast", "to", "isclose", "is_floating_point",
 ]  # fmt: skip

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import AttributeValueError, DtypeError, RefflowError, ReplicaError, SbpError, ShapeError
-from ..ir import Meta, Primitive, Value
+from ..ir import Meta, Primitive, Value, to_global
 from ..layout import NdSbp, Partial, Placement, boxes, broadcast, normalize, reduced
 from ..numerics import bool_, digest, float32, int64, is_float
+from ..ops import constant
 from ..ops import creation as ops
-from ..ops.border import is_partial, to_global
-from ..random import Generator, default_generator
-from ..state import settings
+from ..ops.border import is_partial
+from ..random import Generator
+from ..state import default_generator, settings
 from ..tensor.tensor import Tensor, check_ranks
 from .arithmetic import add, cast, dtype_named, ge, lt, mul, where
 from .movement import sizes_of, whole_number
@@ -161,7 +162,7 @@ def full(
         raise DtypeError(f"full: fill_value must be a Python number, found {type(fill_value).__name__}")
     shape = _shape("full", (size,))
     layout, partial = _layout("full", shape, placement, sbp)
-    value = ops.full(shape=shape, value=fill_value, dtype=dtype_named("full", dtype), **layout)
+    value = constant.full(shape=shape, value=fill_value, dtype=dtype_named("full", dtype), **layout)
     return _finish(value, partial, requires_grad)
 
 

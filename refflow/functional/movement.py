@@ -24,7 +24,7 @@ Shape = tuple[int, ...]
 
 def dim_of(name: str, dim: int, ndim: int) -> int:
     """`dim` in [0, ndim), negative ones counted from the end; `AttributeValueError` otherwise."""
-    if not isinstance(dim, (int, np.integer)) or not -ndim <= dim < ndim:
+    if not isinstance(dim, (int, np.integer)) or isinstance(dim, bool) or not -ndim <= dim < ndim:
         raise AttributeValueError(f"{name}: dim must be in [{-ndim}, {ndim}), found {dim}")
     return int(dim) % ndim
 
@@ -69,6 +69,29 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     if a > b:
         raise AttributeValueError(f"flatten: start_dim {start_dim} lies after end_dim {end_dim}")
     return reshape(x, (*x.shape[:a], math.prod(x.shape[a : b + 1]), *x.shape[b + 1 :]))
+
+
+def ravel(x: Tensor) -> Tensor:
+    """All dimensions merged into one."""
+    return reshape(x, (-1,))
+
+
+def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """Dimension `dim` cut into `sizes`, one of which may be -1.  A view."""
+    d = dim_of("unflatten", dim, x.ndim)
+    known = math.prod(n for n in sizes if n != -1)
+    cut = [x.shape[d] // known if n == -1 and known else n for n in sizes]
+    if list(sizes).count(-1) > 1 or math.prod(cut) != x.shape[d] or min(cut, default=0) < 0:
+        raise ShapeError(f"unflatten: dim {dim} of {x.shape} does not divide into {tuple(sizes)}")
+    return reshape(x, (*x.shape[:d], *cut, *x.shape[d + 1 :]))
+
+
+def view_as(x: Tensor, other: Tensor) -> Tensor:
+    """`x` in the shape of `other`.  A view."""
+    return reshape(x, require_tensor("view_as", other).shape)
+
+
+reshape_as = view_as
 
 
 def squeeze(x: Tensor, dim: int | None = None) -> Tensor:
@@ -350,6 +373,6 @@ def contiguous(x: Tensor) -> Tensor:
 
 __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself
     "reshape", "view", "flatten", "squeeze", "unsqueeze", "permute", "transpose", "swapaxes", "t", "movedim",
-    "expand", "broadcast_to", "expand_as", "repeat", "narrow", "select", "split", "chunk", "unbind", "cat",
-    "concat", "stack", "pad", "flip", "roll", "tril", "triu", "clone", "contiguous",
+    "expand", "broadcast_to", "expand_as", "ravel", "unflatten", "view_as", "reshape_as", "repeat", "narrow", "select",
+    "split", "chunk", "unbind", "cat", "concat", "stack", "pad", "flip", "roll", "tril", "triu", "clone", "contiguous",
 ]  # fmt: skip

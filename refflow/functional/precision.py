@@ -9,9 +9,10 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
+from ..errors import DtypeError
 from ..numerics import float32, is_float, is_half, promote
 from ..tensor.tensor import Tensor
-from .arithmetic import cast
+from .arithmetic import cast, require_tensor
 
 P = ParamSpec("P")
 
@@ -34,6 +35,14 @@ def in_float32(function: Callable[P, Tensor]) -> Callable[P, Tensor]:
         return cast(result, met) if is_half(met) else result
 
     return run
+
+
+def floating(name: str, x: Any) -> Tensor:
+    """`x`, or `DtypeError` if it is not a floating point tensor."""
+    tensor = require_tensor(name, x)
+    if not is_float(tensor.dtype):
+        raise DtypeError(f"{name}: needs a floating point tensor, found {tensor.dtype.name}; cast it first")
+    return tensor
 
 
 def _widened(argument: Any) -> Any:

@@ -44,6 +44,8 @@ def dims_of(name: str, x: Tensor, dim: Dims) -> tuple[int, ...]:
 
 
 def _kept(x: Tensor, result: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+    if not isinstance(keepdim, (bool, np.bool_)):
+        raise AttributeValueError(f"keepdim must be True or False, found {keepdim!r}; several dims are a tuple, dim=(0, 1)")
     return reshape(result, tuple(1 if d in dims else n for d, n in enumerate(x.shape))) if keepdim else result
 
 
@@ -68,18 +70,23 @@ def mean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 @in_float32
-def var(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False) -> Tensor:
-    """sum((x - mean)^2) / (n - correction) (OPS-VAR)."""
+def var(
+    x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False, *, unbiased: bool | None = None
+) -> Tensor:
+    """sum((x - mean)^2) / (n - correction); `unbiased` is the older name: correction 1 if true, else 0 (OPS-VAR)."""
     dims = dims_of("var", x, dim)
+    correction = correction if unbiased is None else int(unbiased)
     centred = sub(x, mean(x, dims, keepdim=True))
     count = math.prod(x.shape[d] for d in dims)
     return div(sum(mul(centred, centred), dims, keepdim), float(count - correction) if count > correction else 0.0)
 
 
 @in_float32
-def std(x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False) -> Tensor:
+def std(
+    x: Tensor, dim: Dims = None, correction: int = 1, keepdim: bool = False, *, unbiased: bool | None = None
+) -> Tensor:
     """The square root of `var`; its gradient at 0 is 0."""
-    return _root(var(x, dim, correction, keepdim))
+    return _root(var(x, dim, correction, keepdim, unbiased=unbiased))
 
 
 def _root(x: Tensor) -> Tensor:
@@ -224,6 +231,20 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     return matmul(x, y)
 
 
+def mv(x: Tensor, y: Tensor) -> Tensor:
+    """A matrix times a vector."""
+    if x.ndim != 2 or y.ndim != 1:
+        raise ShapeError(f"mv: needs a matrix and a vector, found shapes {x.shape} and {y.shape}")
+    return matmul(x, y)
+
+
+def outer(x: Tensor, y: Tensor) -> Tensor:
+    """x[i] y[j] of two vectors."""
+    if x.ndim != 1 or y.ndim != 1:
+        raise ShapeError(f"outer: needs two vectors, found shapes {x.shape} and {y.shape}")
+    return mul(unsqueeze(x, 1), unsqueeze(y, 0))
+
+
 def cumsum(x: Tensor, dim: int) -> Tensor:
     """Running sums along `dim`, in ascending order; integers and bools in int64."""
     wanted = x.dtype if is_float(x.dtype) else int64
@@ -284,8 +305,13 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return Tensor(elementwise.add(x.value, moved))
 
 
-def one_hot(index: Tensor, num_classes: int) -> Tensor:
-    """int64 with a new last dimension: 1 at the index, else 0."""
+def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:
+    """int64 with a new last dimension of `num_classes`: 1 at the index, else 0.
+
+    Errors: `AttributeValueError` without num_classes (PyTorch's default would make the shape depend on data).
+    """
+    if whole_number("one_hot", "num_classes", num_classes) < 0:
+        raise AttributeValueError("one_hot: give num_classes; the largest index would make the shape depend on data")
     if not is_integer(index.dtype):
         raise DtypeError(f"one_hot: needs integers, found {index.dtype.name}")
     return Tensor(index_ops.one_hot(index.value, num_classes=num_classes))
@@ -309,6 +335,6 @@ def equal(x: Tensor, y: Tensor) -> bool:
 
 __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself
     "MaxResult", "sum", "mean", "var", "std", "norm", "amax", "amin", "max", "min", "argmax", "argmin", "prod",
-    "any", "all", "matmul", "mm", "bmm", "dot", "cumsum", "cumprod", "argsort", "sort", "topk", "index_select",
+    "any", "all", "matmul", "mm", "bmm", "mv", "dot", "outer", "cumsum", "cumprod", "argsort", "sort", "topk", "index_select",
     "gather", "scatter_add", "index_add", "one_hot", "allclose", "equal",
 ]  # fmt: skip

@@ -1,27 +1,35 @@
 """nn.Graph: a training or inference step, traced once and run many times.
 
-Implements GRAPH-CALL, GRAPH-OPTIMIZER, GRAPH-SCALARS and GRAPH-SHAPE of spec/text/graph.md.
+Implements GRAPH-CALL, GRAPH-MODE, GRAPH-OPTIMIZER, GRAPH-SCALARS, GRAPH-SHAPE and GRAPH-COMM of spec/text/graph.md, and
+TIME-REFUSED's advice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ..errors import AttributeValueError, GraphError
 from ..ir import Meta, Node, Value
 from ..ir.lower import frozen
 from ..layout import NdSbp
+from ..numerics import float16
 from ..state import Override, settings
 from ..tensor.tensor import Tensor
 from ..world.mpi import MpiWorld
+from .amp import GradScaler, HalfContractions, require_half, scaled_losses, unscaled
 from .compile import Compiled, compile_graph
 from .execute import execute, run_plan
 from .logical import LogicalGraph, Variable, key
+from .module import GraphModule
 from .passes import common_subexpressions, compose_boxing, dead_code, recompute
 from .plan import Plan
-from .time import input_sbp
+from .recording import Recording, record
+from .time import TooManySteps, input_sbp
 from .trace import Tracer, lazily, over_steps, rebuilt, tensors_in, twin_of
 from .zero import gathered_for_use, keep_in_parts, shard_sbp, stepped_in_parts
 
@@ -32,9 +40,14 @@ class GraphConfig:
 
     accumulation_steps: int = 1
     zero_stage: int = 0
+    amp_dtype: np.dtype[Any] | None = None
     runtime: str = "actors"  # or "sequential": node by node, in program order
     schedule: Any = None  # makes the schedule of a run; None: the canonical one
     log_events: bool = False
+
+    def enable_amp(self, mode: bool = True, *, dtype: Any = float16) -> None:
+        """Rounds operands and results of contractions to float16 or bfloat16 (AMP-ALLOW): other bits, the same in every layout."""
+        self.amp_dtype = require_half(dtype) if mode else None
 
     def enable_zero(self, mode: bool = True, *, stage: int = 2) -> None:
         """Holds optimizer state (1), gradients too (2), parameters too (3) in parts; the bits do not change (ZERO-*)."""
@@ -58,6 +71,8 @@ class Traced:
     compiled: Compiled
     gradients: Mapping[int, Meta]  # id of a parameter -> layout of its gradient
     optimizer_shape: tuple[Any, ...]
+    scales: int  # how many of the graph's scalars are the loss scale
+    checked: bool  # whether the last output tells if all gradients are finite
 
 
 class Graph:
@@ -73,6 +88,8 @@ class Graph:
         self._traced: dict[Any, Traced] = {}
         self._inputs: tuple[Meta, ...] | None = None
         self.last_run: Any = None
+        self._last: Traced | None = None
+        self._scaler: GradScaler | None = None
         self._layouts: dict[int, NdSbp] = {}  # parameters kept in parts: the layout they are used in
 
     def build(self, *args: Any) -> Any:
@@ -83,15 +100,40 @@ class Graph:
         """Steps `optimizer` after each build, then the schedule `lr_sch` if there is one."""
         self._optimizers.append((optimizer, lr_sch))
 
+    def set_grad_scaler(self, scaler: GradScaler) -> None:
+        """Scales losses by `scaler`, and skips the steps whose gradients overflow (AMP-SCALE, AMP-SKIP)."""
+        if not isinstance(scaler, GradScaler):
+            raise AttributeValueError(f"set_grad_scaler: needs a flow.amp.GradScaler, found {type(scaler).__name__}")
+        self._scaler = scaler
+
     @property
     def graph(self) -> LogicalGraph:
-        """The logical graph of the last new kind of call; `GraphError` before the first call."""
-        if not self._traced:
+        """The logical graph of the last call; `GraphError` before the first."""
+        return self._called().graph
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the last call; `GraphError` before the first.  Its `verify()` proves what can be proved of it."""
+        return self._called().compiled.plan
+
+    def trace(self, cost: Any = None) -> Recording:
+        """What happened in the last call, event by event: `.save(path)` for Perfetto, `.timeline()` as a picture.
+
+        With a `cost` model (`refflow.runtime.Machine`), in the virtual time of that machine.  Source: EVT-REPLAY.
+        """
+        traced = self._called()
+        held = self.last_run
+        if cost is None and held is not None and held.events:
+            return Recording(traced.compiled.plan, tuple(held.events))
+        return record(traced.compiled.plan, cost, self._schedule())
+
+    def _called(self) -> Traced:
+        if self._last is None:
             raise GraphError(f"{type(self).__name__}: not traced yet; the first call traces it")
-        return next(reversed(self._traced.values())).graph
+        return self._last
 
     def __str__(self) -> str:
-        return str(self.graph) if self._traced else f"{type(self).__name__} (not traced yet)"
+        return str(self.graph) if self._last is not None else f"{type(self).__name__} (not traced yet)"
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -119,44 +161,70 @@ class Graph:
         """One call: outputs with numbers, state written, schedules stepped.  Errors: `GraphError` for another input layout."""
         given = [tensor.value for tensor in tensors_in(args)]
         self._check_inputs(tuple(value.meta for value in given))
-        held = tuple(sorted((name, entry) for name, _, state in self._optimizer_state() for entry in state))
-        mark = (held, self.config.accumulation_steps, self.config.zero_stage, settings().signatures)
         if self.config.zero_stage == 3 and not self._layouts:
             params = [p for _, p, _ in self._optimizer_state()]
             self._layouts = {id(p): p.sbp for p in params if shard_sbp(p.value) is not None}
             keep_in_parts(params)
-        if mark in self._traced:
-            traced = self._traced[mark]
-            numbers = self._step_numbers(traced)
+        mark, before = self._mark(), self._host_state()
+        with self._put_back_on_error(before):
+            if mark in self._traced:
+                traced = self._traced[mark]
+                numbers = self._step_numbers(traced)
+            else:
+                traced, numbers = self._trace_or_advise(args)
+                self._traced[mark] = traced
+            outputs, updates = self._run(traced, given, numbers)
+        self._last = traced
+        if traced.checked and not self._finite(outputs.pop()):
+            self._put_back(before)
+            if any(v.value is None for v in traced.graph.variables):  # it would make state that the optimizer has not
+                del self._traced[mark]
         else:
-            traced, numbers = self._trace(args)
-            self._traced[mark] = traced
-        outputs, updates = self._run(traced, given, numbers)
-        for i, value in updates.items():
-            self._assign(traced.graph.variables[i], value)
-        for _, schedule in self._optimizers:
-            if schedule is not None:
-                schedule.step()
+            for i, value in updates.items():
+                self._assign(traced.graph.variables[i], value)
+            for _, schedule in self._optimizers:
+                if schedule is not None:
+                    schedule.step()
         return rebuilt(traced.result, iter([Tensor(value) for value in outputs]))
+
+    def _mark(self) -> tuple[Any, ...]:
+        """What a traced call depends on beside its inputs; another mark is traced anew (GRAPH-MODE)."""
+        modules = [m for held in vars(self).values() if hasattr(held, "named_modules") for m in held.modules()]
+        modes = tuple((m.training, told_of(m)) for m in modules)
+        held = tuple(sorted((name, entry) for name, _, state in self._optimizer_state() for entry in state))
+        wanted = tuple(p.requires_grad for _, p, _ in self._optimizer_state())
+        config, state = self.config, settings()
+        return (
+            held, modes, wanted, config.accumulation_steps, config.zero_stage, config.amp_dtype, self._scaler is not None,
+            state.signatures, state.grad,
+        )  # fmt: skip
+
+    def _finite(self, flag: Value) -> bool:
+        """Whether all gradients of the call are finite, the same answer on every rank; tells the scaler (AMP-SKIP)."""
+        assert self._scaler is not None
+        finite = bool(Tensor(flag).item())
+        self._scaler.update(finite)
+        return finite
 
     def _run(
         self, traced: Traced, given: Sequence[Value], numbers: Sequence[float]
     ) -> tuple[list[Value], dict[int, Value]]:
-        world = settings().world
+        state = settings()
+        world = state.world
         lockstep = len(world.owned) != world.size and not isinstance(world, MpiWorld)
-        if self.config.runtime == "sequential" or lockstep:  # lockstep threads meet at collectives only
-            return execute(traced.graph, given, numbers)
-        schedule = self.config.schedule() if self.config.schedule is not None else None
-        outputs, updates, self.last_run = run_plan(
-            traced.graph, traced.compiled, given, numbers, schedule=schedule, log=self.config.log_events
-        )
+        with Override(logs=()):  # the compiler knows the moves; what the runtime does with them is its own
+            if self.config.runtime == "sequential" or lockstep:  # lockstep threads meet at collectives only
+                outputs, updates = execute(traced.graph, given, numbers)
+                self.last_run = None
+            else:
+                options = {"schedule": self._schedule(), "log": self.config.log_events}
+                outputs, updates, self.last_run = run_plan(traced.graph, traced.compiled, given, numbers, **options)
+        for log in state.logs:
+            log.moves += traced.compiled.moves
         return outputs, updates
 
-    @property
-    def plan(self) -> Plan:
-        """The plan of the last new kind of call; `GraphError` before the first call."""
-        self.graph  # noqa: B018  (raises)
-        return next(reversed(self._traced.values())).compiled.plan
+    def _schedule(self) -> Any:
+        return self.config.schedule() if self.config.schedule is not None else None
 
     def _check_inputs(self, metas: tuple[Meta, ...]) -> None:
         if self._inputs is None:
@@ -174,20 +242,34 @@ class Graph:
             else:
                 variable.cell.write(value)
 
-    def _trace(self, args: Any) -> tuple[Traced, list[float]]:
+    def _trace_or_advise(self, args: Any) -> tuple[Traced, list[float]]:
+        """Traces; where the micro-batches are too many, says how many would do (TIME-REFUSED)."""
+        steps, before = self.config.accumulation_steps, self._host_state()
+        try:
+            return self._trace(args, steps)
+        except TooManySteps as error:
+            refused = error
+        for fewer in range(steps - 1, 0, -1):
+            self._put_back(before)
+            try:
+                self._trace(args, fewer)
+            except TooManySteps:
+                continue
+            raise TooManySteps(f"{refused}; the largest number of micro-batches below that works is {fewer}")
+        raise refused
+
+    def _trace(self, args: Any, steps: int) -> tuple[Traced, list[float]]:
         """Runs build and the optimizers lazily."""
-        steps = self.config.accumulation_steps
         tracer = Tracer(steps)
         cells = self._cells()
         lazy = [twin_of(t.value, steps, input_sbp(t.value.meta, steps)) for t in tensors_in(args)]
         with lazily(cells.values(), tracer) as twins:
-            with gathered_for_use([p for _, p, _ in self._optimizer_state()], self._layouts):
-                result = self.build(*rebuilt(args, iter([Tensor(value) for value in lazy])))
+            result = self._build(args, lazy, tracer)
             gradients = self._gradients()
             first = len(tracer.nodes)
-            scalars = self._step_optimizers(tracer)
-            outputs = [over_steps(tensor) for tensor in tensors_in(result)]
+            scalars, finite = self._step_optimizers(tracer)
             shape = shape_of(tracer.nodes[first:])
+            outputs = [over_steps(tensor) for tensor in tensors_in(result)]
             variables = [
                 Variable(name, cell, twins[id(cell)], cell.value if key(cell.value) != key(twins[id(cell)]) else None)
                 for name, cell in cells.items()
@@ -195,15 +277,35 @@ class Graph:
             variables += self._made_state(set(map(id, cells.values())))
             generator = settings().generator
             draws = (generator.next_global, generator.next_local)
+        outputs += [] if finite is None else [finite]
         graph = LogicalGraph(
             type(self).__name__, tuple(lazy), tuple(variables), tuple(tracer.nodes), tuple(t.value for t in outputs), draws, steps,
-            tuple(value for value, _ in scalars),
+            (*tracer.scales, *(value for value, _ in scalars)),
         )  # fmt: skip
         graph = common_subexpressions(dead_code(graph))
         if self.config.zero_stage >= 2:
             graph = compose_boxing(graph)
         graph = recompute(graph, tracer.scope_of, frozenset(tracer.forward))
-        return Traced(graph, result, compile_graph(graph), gradients, shape), [number for _, number in scalars]
+        compiled = compile_graph(graph)
+        traced = Traced(graph, result, compiled, gradients, shape, len(tracer.scales), finite is not None)
+        return traced, self._numbers(traced, scalars)
+
+    def _build(self, args: Any, lazy: Sequence[Value], tracer: Tracer) -> Any:
+        """build() on lazy values, in the precision and with the loss scale asked for."""
+        state, config = settings(), self.config
+        with ExitStack() as around:
+            around.enter_context(gathered_for_use([p for _, p, _ in self._optimizer_state()], self._layouts))
+            if config.amp_dtype is not None:
+                halves = HalfContractions(config.amp_dtype)
+                around.enter_context(Override(interpreters=(*state.interpreters, halves)))
+            if self._scaler is not None and self._optimizers:
+                around.enter_context(scaled_losses(tracer, self._scaler.get_scale()))
+            return self.build(*rebuilt(args, iter([Tensor(value) for value in lazy])))
+
+    def _numbers(self, traced: Traced, scalars: Sequence[tuple[Value, float]]) -> list[float]:
+        """The numbers of this call: the loss scale wherever build used it, then what the optimizers brought along."""
+        scale = self._scaler.get_scale() if self._scaler is not None else 1.0
+        return [scale] * traced.scales + [number for _, number in scalars]
 
     def _gradients(self) -> dict[int, Meta]:
         """The layout of every gradient build left; `GraphError` if it left none though there are optimizers."""
@@ -222,26 +324,54 @@ class Graph:
             if isinstance(cell, Tensor) and id(cell) not in known
         ]
 
-    def _step_optimizers(self, tracer: Tracer) -> list[tuple[Value, float]]:
-        tracer.scalars = []
-        parts = [p for _, p, _ in self._optimizer_state()] if self.config.zero_stage in (1, 2) else []
-        with stepped_in_parts(parts):
+    def _step_optimizers(self, tracer: Tracer) -> tuple[list[tuple[Value, float]], Tensor | None]:
+        """Steps them lazily: the numbers they brought along, and with a grad scaler whether all gradients are finite."""
+        tracer.scalars, finite = [], None
+        params = [p for _, p, _ in self._optimizer_state()]
+        with stepped_in_parts(params if self.config.zero_stage in (1, 2) else []):
+            if self._scaler is not None and params:
+                finite = unscaled(tracer, params, self._scaler.get_scale())
             for optimizer, _ in self._optimizers:
                 optimizer.step()
                 optimizer.zero_grad()
-        return tracer.scalars
+        return tracer.scalars, finite
 
     def _step_numbers(self, traced: Traced) -> list[float]:
         """The optimizers' numbers of this call, found by stepping them without tensors' numbers (GRAPH-SCALARS)."""
-        tracer = Tracer(self.config.accumulation_steps)
+        tracer = Tracer(traced.graph.steps)
         with lazily(self._cells().values(), tracer):
             for _, p, _ in self._optimizer_state():
                 if id(p) in traced.gradients:
                     p.grad = Tensor(lazy_like(traced.gradients[id(p)]))
-            scalars = self._step_optimizers(tracer)
+            scalars, _ = self._step_optimizers(tracer)
             if shape_of(tracer.nodes) != traced.optimizer_shape:
                 raise GraphError(f"{type(self).__name__}: an optimizer does other operations than when it was traced")
-        return [number for _, number in scalars]
+        return self._numbers(traced, scalars)
+
+    # --- what the optimizers hold in Python -----------------------------------------------------------------------------
+
+    def _host_state(self) -> list[dict[Any, dict[str, Any]]]:
+        """Which entries the optimizers' states have: cells, and numbers (a power of beta)."""
+        return [{p: dict(state) for p, state in optimizer.state.items()} for optimizer, _ in self._optimizers]
+
+    def _put_back(self, before: list[dict[Any, dict[str, Any]]]) -> None:
+        for (optimizer, _), state in zip(self._optimizers, before, strict=True):
+            optimizer.state = {p: dict(entries) for p, entries in state.items()}
+
+    @contextmanager
+    def _put_back_on_error(self, before: list[dict[Any, dict[str, Any]]]) -> Iterator[None]:
+        """A call that fails leaves the optimizers as they were."""
+        try:
+            yield
+        except BaseException:
+            self._put_back(before)
+            raise
+
+
+def told_of(module: Any) -> tuple[Any, ...] | None:
+    """What a graph is told about a module, as a value to compare."""
+    told = module.__dict__.get("_graph_module")
+    return (told.stage, told.placement, told.activation_checkpointing) if isinstance(told, GraphModule) else None
 
 
 def lazy_like(meta: Meta) -> Value:

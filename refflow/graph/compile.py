@@ -14,17 +14,17 @@ from typing import Any, cast
 
 from ..boxing import Layout, Step
 from ..boxing import plan as boxing_plan
-from ..boxing.run import assembled
-from ..errors import GraphError
+from ..boxing.run import Moved, assembled
 from ..ir import Meta, Node, Value, lower
 from ..kernels import Array
 from ..layout import Partial, Placement, Split, broadcast
 from ..numerics import identity
 from ..random import Generator
 from ..state import settings
+from .flops import flops
 from .logical import LogicalGraph, key
 from .plan import Plan, PlanBuilder
-from .time import TimedPlacement
+from .time import TimedPlacement, TooManySteps
 
 Payload = Callable[..., Any]
 
@@ -46,6 +46,7 @@ class Compiled:
     kernels: Mapping[str, Payload]
     sinks: Mapping[int, Mapping[int, str]]
     call: Call
+    moves: tuple[Moved, ...] = ()  # what travels between ranks in a call: what a communication log lists
 
     @property
     def digest(self) -> str:
@@ -71,7 +72,9 @@ class _Compiler:
         self.call = Call()
         self.at: dict[tuple[int, int], int] = {}  # (key of a value, rank) -> register that holds it
         self.repeated: dict[int, int] = {}  # register filled once a call -> the one that repeats it each micro-step
+        self.late: set[int] = set()  # registers that are filled only once all micro-steps are over
         self.names = graph.names()
+        self.moves: list[Moved] = []
 
     def run(self) -> Compiled:
         known = {key(v) for n in self.graph.nodes for v in n.outputs}
@@ -84,7 +87,7 @@ class _Compiler:
             self._boxing(node) if node.primitive.name == "to_global" else self._compute(node)
         results = {key(value): value for value in self.graph.results()}
         sinks = {mark: self._sink(value, i) for i, (mark, value) in enumerate(results.items())}
-        return Compiled(self.builder.plan(), self.kernels, sinks, self.call)
+        return Compiled(self.builder.plan(), self.kernels, sinks, self.call, tuple(self.moves))
 
     # --- naming and registers -----------------------------------------------------------------------------------------
 
@@ -116,6 +119,10 @@ class _Compiler:
         register = self.at[key(value), rank]
         if not micro or varies(value.meta) or self.steps == 1:
             return register
+        if register in self.late:
+            raise TooManySteps(
+                f"{self.graph.name}: {self._name(value)} is needed over all {self.steps} micro-batches at once ({value.meta})"
+            )
         if register not in self.repeated:
             name = f"repeat {self._name(value)}@{rank}"
             task = self._task(name, rank, None, [register], kind="repeat", count=self.steps)
@@ -168,7 +175,10 @@ class _Compiler:
 
             name = f"{node.primitive.name} {self._name(output)}@{rank}"
             kind = "compute" if reads else "source"  # what is made is made once: nothing made varies over micro-steps
-            self._holds(output, rank, self._task(name, rank, payload, registers, kind=kind))
+            task = self._task(name, rank, payload, registers, kind=kind, flops=flops(node, rank * steps))
+            self._holds(output, rank, task)
+            if not self.late.isdisjoint(registers):
+                self.late.add(self.at[key(output), rank])
 
     def _boxing(self, node: Node) -> None:
         """A move: over micro-steps first (acc, pack), then between ranks, then into micro-steps again (a cut)."""
@@ -196,7 +206,6 @@ class _Compiler:
         whole = Value(value.meta.with_layout(placement, (*sbp[:-1], broadcast)), type(value.shards)())
         self.names[key(whole)] = f"{self._name(value)}.all"
         backend = _backend(value.meta)
-        moves = boxing_plan(value.meta.shape, Layout(placement, sbp), Layout(placement, _layout(whole.meta)[1]))
         for rank in _ranks(value.meta):
             name = f"{'acc' if isinstance(along, Partial) else 'pack'} {self._name(value)}@{rank}"
             if isinstance(along, Partial):
@@ -208,7 +217,7 @@ class _Compiler:
             else:
 
                 def join(at: Any, *parts: Array, rank: int = rank) -> Array:
-                    return _gather(moves.steps[0], rank * self.steps, parts, value.meta, rank, self.steps)
+                    return _joined(parts, value.meta, rank, self.steps)
 
                 kind, payload = "pack", cast(Payload, join)
             task = self._task(name, rank, payload, [self.at[key(value), rank]], kind=kind, count=self.steps)
@@ -246,7 +255,12 @@ class _Compiler:
                 self.at[key(output), rank] = self.at[key(value), rank]
             return
         here = {rank: self.at[key(value), rank] for rank in _ranks(value.meta)}
+        source, target = (Layout(before.placement.base, before.sbp[:-1]) for before in (moves.source, moves.target))  # type: ignore[attr-defined]
         for i, step in enumerate(moves.steps):
+            self.moves += [
+                Moved(step.kind, travelling(step, m, self.steps) * value.meta.dtype.itemsize, source, target)
+                for m in range(self.steps if micro else 1)
+            ]
             here = self._step(f"{step.kind} {self._name(output)}.{i}", step, here, output.meta, micro)
         for rank in _ranks(output.meta):
             self.at[key(output), rank] = here[rank]
@@ -260,8 +274,10 @@ class _Compiler:
             for addend in assembly.addends:
                 for piece in addend:
                     if piece.source % steps != target % steps and micro:
-                        raise GraphError(f"{name}: micro-step {target % steps} needs a part of micro-step {piece.source % steps};"
-                                         " fewer micro-batches, or another layout, would work")  # fmt: skip
+                        raise TooManySteps(
+                            f"{self.graph.name}: {name}: micro-batch {target % steps} needs a part of micro-batch"
+                            f" {piece.source % steps}"
+                        )
                     wanted[piece.source // steps, target // steps] = None
         reached = {target for _, target in wanted}
         for rank in dict.fromkeys(target // steps for target in step.assemblies):
@@ -310,11 +326,22 @@ class _Compiler:
         results = {key(value) for value in self.graph.results()}
         used = any(key(output) in map(key, other.inputs) for other in self.graph.nodes)
         if used or key(output) not in results:
-            raise GraphError(
+            raise TooManySteps(
                 f"{self.graph.name}: {self._name(output)} is needed over all {self.steps} micro-batches at once"
-                f" ({node.inputs[0].meta} to {output.meta}); this graph works with 1 micro-batch, and with any number for"
-                " which its contractions over the batch stay aligned (equal parts of at least a leaf, a power of two)"
+                f" ({node.inputs[0].meta} to {output.meta})"
             )
+
+
+def travelling(step: Step, micro: int, steps: int) -> int:
+    """The elements that a step moves between different ranks in one micro-step."""
+    return sum(
+        piece.elements
+        for target, assembly in step.assemblies.items()
+        if target % steps == micro
+        for addend in assembly.addends
+        for piece in addend
+        if piece.source // steps != target // steps
+    )
 
 
 def varies(meta: Meta) -> bool:
@@ -340,18 +367,17 @@ def _backend(meta: Meta) -> Any:
     return settings().backend(_layout(meta)[0].type)
 
 
-def _gather(step: Step, target: int, parts: Sequence[Array], meta: Meta, rank: int, steps: int) -> Array:
-    """The parts of all micro-steps of one rank, put together."""
-    backend = _backend(meta)
-    cut = backend.kernel("slice_box")
-    assembly = step.assemblies[target]
-    pieces = []
-    for addend in assembly.addends:
-        for piece in addend:
-            if piece.source // steps != rank:
-                raise GraphError("a result cannot be put together over micro-steps without its other ranks")
-            pieces.append(cut(parts[piece.source % steps], slices=piece.source_slices))
-    return assembled(step, assembly, pieces, meta.dtype, backend)
+def _joined(parts: Sequence[Array], meta: Meta, rank: int, steps: int) -> Array:
+    """What one rank holds of a value in all its micro-steps, put together; their parts tile it."""
+    from ..layout import box_shape, boxes, within
+
+    placement, sbp = _layout(meta)
+    here = boxes(meta.shape, placement, sbp)
+    whole = boxes(meta.shape, placement, (*sbp[:-1], broadcast))[rank * steps]
+    places = [within(here[rank * steps + m], whole) for m in range(steps)]
+    assemble = _backend(meta).kernel("assemble")
+    fill = identity("sum", meta.dtype)
+    return assemble(*parts, shape=box_shape(whole), slices=places, fill=fill, dtype=meta.dtype)
 
 
 def drawn(attrs: Mapping[str, Any], generator: Generator | None) -> dict[str, Any]:

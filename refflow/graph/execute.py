@@ -12,7 +12,7 @@ from ..ir import Value
 from ..ir.bind import EAGER
 from ..kernels import Array
 from ..layout import broadcast
-from ..ops.creation import full
+from ..ops.constant import full
 from ..random import Generator
 from ..runtime.run import Result, Run
 from ..runtime.transport import MpiTransport, run_part

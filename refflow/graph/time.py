@@ -20,6 +20,10 @@ from ..world import Transfer, World
 T = TypeVar("T")
 
 
+class TooManySteps(GraphError):
+    """A graph cannot be cut into that many micro-batches (TIME-REFUSED)."""
+
+
 class TimedPlacement(Placement):
     """A placement with a last mesh axis of `steps` micro-steps; its rank ids are r * steps + m."""
 
@@ -67,7 +71,7 @@ def input_sbp(meta: Meta, steps: int) -> Sbp:
     if not meta.shape or steps == 1:
         return broadcast
     if meta.shape[0] % steps:
-        raise GraphError(f"a batch of {meta.shape[0]} does not fall into {steps} equal micro-batches")
+        raise TooManySteps(f"a batch of {meta.shape[0]} does not fall into {steps} equal micro-batches")
     return Split(0)
 
 

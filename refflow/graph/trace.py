@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from ..errors import GraphError
-from ..ir import SPECIAL, Meta, Node, Primitive, Value, lower
+from ..ir import SPECIAL, Meta, Node, Primitive, Value, lower, to_global
 from ..ir.bind import record
 from ..layout import Sbp, broadcast
-from ..ops.border import to_global
 from ..random import Generator
 from ..state import Override, settings
 from ..tensor.tensor import Tensor
@@ -58,6 +57,7 @@ class Tracer:
         self.nodes: list[Node] = []
         self.steps = steps
         self.scalars: list[tuple[Value, float]] | None = None  # while optimizers step: the numbers they bring along
+        self.scales: list[Value] = []  # where build used the loss scale
         self.scope: int | None = None  # the checkpointed module whose forward runs now
         self.scopes = 0
         self.scope_of: dict[int, int] = {}  # order of a node -> its scope

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from ..ir import Value
+from ..ir import Value, to_global
 from ..layout import Broadcast, NdSbp, Placement, Split
-from ..ops.border import to_global
 from ..tensor.tensor import Tensor
 from .time import TimedPlacement
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from .bind import SPECIAL, Eager, Interpreter, bind, record
+from .bind import Eager, Interpreter, bind, record
 from .lower import Lowered, lower
+from .move import SPECIAL, no_rule, refuse_sum_of_bools, to_global
 from .node import Meta, Node, Value
 from .primitive import (
     ANTITONE,
@@ -21,7 +22,7 @@ from .primitive import (
     vjp_of,
 )
 from .signature import AxisSignature, Option, Signature, candidates, derive, options
-from .space import Space, bind_space, parse
+from .space import Space, bind_space, names, parse
 
 __all__ = [
     "ANTITONE",
@@ -50,10 +51,14 @@ __all__ = [
     "candidates",
     "derive",
     "lower",
+    "names",
+    "no_rule",
     "options",
     "parse",
     "primitive",
     "record",
+    "refuse_sum_of_bools",
     "same_dtype",
+    "to_global",
     "vjp_of",
 ]

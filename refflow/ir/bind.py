@@ -14,6 +14,7 @@ from ..errors import DataError
 from ..numerics import is_float
 from ..state import Override, Settings, settings
 from .lower import Lowered, lower
+from .move import SPECIAL, to_global
 from .node import Meta, Node, Value
 from .primitive import Primitive
 
@@ -57,9 +58,6 @@ class Eager:
 
 
 EAGER = Eager()
-SPECIAL: dict[
-    str, Any
-] = {}  # primitives that move tensors rather than compute: name -> function(inputs, attrs) -> outputs
 
 
 def record(
@@ -79,10 +77,9 @@ def record(
 
 
 def _box(value: Value, target: Meta) -> Value:
-    from ..ops.border import to_global  # boxing is a primitive too: recorded and differentiated
-
-    assert target.placement is not None
-    return to_global(value, placement=target.placement, sbp=target.sbp)
+    """`value` brought to the layout of `target`: recorded and differentiated like any primitive."""
+    (moved,) = bind(to_global, (value,), {"placement": target.placement, "sbp": target.sbp})
+    return moved
 
 
 def _run(primitive: Primitive, inputs: Sequence[Value], lowered: Lowered, state: Settings) -> tuple[Value, ...]:

@@ -179,3 +179,8 @@ def _learn(name: str, dim: Dim, size: int, sizes: dict[str, int], shapes: Sequen
 
 def _listing(shapes: Sequence[tuple[int, ...]]) -> str:
     return ", ".join(map(str, shapes))
+
+
+def names(prefix: str, count: int) -> list[str]:
+    """`count` letters: d0 d1 …"""
+    return [f"{prefix}{i}" for i in range(count)]

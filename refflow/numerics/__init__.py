@@ -5,6 +5,7 @@ arrays that know nothing of ranks.
 """
 
 from refflow.numerics.bits import canonical, digest, digest_many, first_difference, same_bits
+from refflow.numerics.checks import CheckResult, self_check
 from refflow.numerics.contraction import contract
 from refflow.numerics.dtypes import (
     DTYPES,
@@ -29,7 +30,7 @@ from refflow.numerics.dtypes import (
 from refflow.numerics.elementary import FUNCTIONS, apply
 from refflow.numerics.order import argmax, argmin, argsort, maximum, minimum
 from refflow.numerics.philox import integers, normal, random_bits, uniform
-from refflow.numerics.profile import LEAF, PROFILE, CheckResult, check_subnormals, self_check
+from refflow.numerics.profile import LEAF, PROFILE, check_subnormals
 from refflow.numerics.rounding import fma32
 from refflow.numerics.trees import aligned, fold_parts, scatter_tree, tree_fold, tree_sum
 

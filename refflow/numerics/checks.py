@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -174,3 +175,23 @@ CHECKS: dict[str, Callable[[], str]] = {
     "order": _order,
     "digest": _digest,
 }
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """One line of `refflow check`."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+def self_check() -> list[CheckResult]:
+    """Check this machine against known answers of the profile, in a few seconds; nothing is raised."""
+    results = []
+    for name, check in CHECKS.items():
+        try:
+            results.append(CheckResult(name, True, check()))
+        except (NumericsError, AssertionError) as error:
+            results.append(CheckResult(name, False, str(error)))
+    return results

@@ -6,23 +6,12 @@ a change of any bit a program can produce is another profile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from refflow.errors import NumericsError
 
 PROFILE = "refflow-arith-1"
 LEAF = 16  # terms of a contraction that one fused multiply-add chain takes
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """One line of `refflow check`."""
-
-    name: str
-    passed: bool
-    detail: str
 
 
 def check_subnormals() -> None:
@@ -39,16 +28,3 @@ def check_subnormals() -> None:
                 f"{name}: half of {least:g} has the bits {found:#x}, not {bits:#x}: subnormals are flushed to zero; "
                 "a library loaded earlier (built with -ffast-math?) changed the processor's mode"
             )
-
-
-def self_check() -> list[CheckResult]:
-    """Check this machine against known answers of the profile, in a few seconds; nothing is raised."""
-    from refflow.numerics.checks import CHECKS  # late: the checks need every module, and every module needs PROFILE
-
-    results = []
-    for name, check in CHECKS.items():
-        try:
-            results.append(CheckResult(name, True, check()))
-        except (NumericsError, AssertionError) as error:
-            results.append(CheckResult(name, False, str(error)))
-    return results

@@ -4,6 +4,6 @@
 
 from __future__ import annotations
 
-from . import border, contraction, creation, elementwise, indexing, order, reduction, shape
+from . import border, constant, contraction, creation, elementwise, indexing, order, reduction, shape
 
-__all__ = ["border", "contraction", "creation", "elementwise", "indexing", "order", "reduction", "shape"]
+__all__ = ["border", "constant", "contraction", "creation", "elementwise", "indexing", "order", "reduction", "shape"]

@@ -1,6 +1,6 @@
-"""The primitives that move tensors: `to_global` (boxing), and the border between local and global.
+"""The border between local and global tensors: primitives that relabel what the ranks hold, and check it.
 
-Implements BORDER-* of spec/text/border.md and BOX-PRIMITIVE.  They compute nothing: their value is the boxing plan's.
+Implements BORDER-* of spec/text/border.md and LAY-REPLICA.
 """
 
 from __future__ import annotations
@@ -8,54 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..boxing import Layout, plan, run
-from ..errors import LocalGlobalError, ReplicaError, SbpError, ShapeError
-from ..ir import SPECIAL, Meta, Node, Primitive, Rule, Value
+from ..errors import LocalGlobalError, ReplicaError, ShapeError
+from ..ir import SPECIAL, Meta, Node, Primitive, Value, no_rule, refuse_sum_of_bools, to_global
 from ..layout import Broadcast, NdSbp, Partial, Placement, Split, box_shape, boxes, dual
-from ..numerics import bool_, digest, first_difference, same_bits
+from ..numerics import digest, first_difference, same_bits
 from ..state import settings
 
 Attrs = Mapping[str, Any]
 
-
-def _rule(*metas: Meta, **attrs: Any) -> Rule:
-    raise SbpError("this primitive moves tensors: it has a boxing plan, not a signature")
-
-
-# --- global -> global -----------------------------------------------------------------------------------------------
-
-
-def _to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
-    value = inputs[0]
-    placement, sbp = attrs["placement"], attrs["sbp"]
-    meta = value.meta
-    if meta.placement is None or meta.sbp is None:
-        raise LocalGlobalError(
-            "to_global: the primitive moves global tensors; a local one crosses the border by local_to_global"
-        )
-    refuse_sum_of_bools(meta, sbp)
-    moves = plan(meta.shape, Layout(meta.placement, meta.sbp), Layout(placement, sbp))
-    return (Value(meta.with_layout(placement, sbp), run(moves, value.shards, meta.dtype)),)
-
-
-def refuse_sum_of_bools(meta: Meta, sbp: NdSbp) -> None:
-    """`SbpError` for P(sum) of a bool tensor: bools fold by max (or) and min (and)."""
-    if meta.dtype == bool_ and any(one == Partial("sum") for one in sbp):
-        raise SbpError("to_global: a bool tensor has no P(sum); P(max) folds by or, P(min) by and")
-
-
-def _to_global_vjp(node: Node, g: Value) -> list[Value | None]:
-    """The gradient, brought to `grad_sbp` first if one was asked for; the engine brings it to the operand's layout
-    (AUTO-LAYOUT).
-    """
-    wanted = node.attrs.get("grad_sbp")
-    if wanted is not None and g.meta.sbp != wanted:
-        g = to_global(g, placement=g.meta.placement, sbp=wanted)
-    return [g]
-
-
-to_global = Primitive("to_global", _rule, _to_global_vjp, doc="the same logical tensor in another layout")
-SPECIAL["to_global"] = _to_global
 
 # --- local -> global ------------------------------------------------------------------------------------------------
 
@@ -171,7 +131,7 @@ def _local_to_global_vjp(node: Node, g: Value) -> list[Value | None]:
 
 
 local_to_global = Primitive(
-    "local_to_global", _rule, _local_to_global_vjp, doc="local tensors as the parts of a global one"
+    "local_to_global", no_rule, _local_to_global_vjp, doc="local tensors as the parts of a global one"
 )
 SPECIAL["local_to_global"] = _local_to_global
 
@@ -204,7 +164,7 @@ def _to_local_vjp(node: Node, g: Value) -> list[Value | None]:
     return [local_to_global(g, placement=meta.placement, sbp=dual(meta.sbp), check_meta=True)]
 
 
-to_local = Primitive("to_local", _rule, _to_local_vjp, doc="what each rank holds, as local tensors")
+to_local = Primitive("to_local", no_rule, _to_local_vjp, doc="what each rank holds, as local tensors")
 SPECIAL["to_local"] = _to_local
 
 

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import AttributeValueError, DtypeError
-from ..ir import Primitive, Rule, Sample, Value, primitive
+from ..ir import Primitive, Rule, Sample, Value, names, primitive
 from ..layout import broadcast
 from ..numerics import bool_, float32, int64, is_bool
-from .shape import names
 
 Shape = tuple[int, ...]
 Dtype = np.dtype[Any]
@@ -23,23 +22,6 @@ Dtype = np.dtype[Any]
 def _space(dims: Shape, origin: str) -> tuple[str, dict[str, int]]:
     letters = names("d", len(dims))
     return f" -> {' '.join(a + origin for a in letters)}", dict(zip(letters, dims, strict=True))
-
-
-def _full_rule(*, shape: Shape, value: float, dtype: Dtype) -> Rule:
-    space, sizes = _space(shape, "")
-    return Rule(space, (dtype,), sizes=sizes)
-
-
-full: Primitive = primitive(
-    "full",
-    _full_rule,
-    local_shape=True,
-    doc="one value everywhere",
-    samples=(
-        Sample((), {"shape": (3, 4), "value": 1.5, "dtype": float32}),
-        Sample((), {"shape": (), "value": 2.0, "dtype": float32}),
-    ),
-)
 
 
 def _arange_rule(*, start: float, step: float, length: int, dtype: Dtype) -> Rule:

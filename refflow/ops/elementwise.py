@@ -28,7 +28,8 @@ from ..ir import (
     vjp_of,
 )
 from ..numerics import bool_
-from .shape import scalar, sum_to, zeros_like
+from .constant import scalar
+from .shape import sum_to, zeros_like
 
 Unary = Callable[..., Any]
 _SHAPES = Sample(((3, 4),)), Sample(((),)), Sample(((0, 3),))
@@ -93,7 +94,9 @@ floor: Primitive = unary("floor", _flat, ((EACH, MONOTONE),), doc="the largest i
 ceil: Primitive = unary("ceil", _flat, ((EACH, MONOTONE),), doc="the least integer >= x")
 trunc: Primitive = unary("trunc", _flat, ((EACH, MONOTONE),), doc="x without its fraction")
 rounded: Primitive = unary("round", _flat, ((EACH, MONOTONE),), doc="the nearest integer, ties to even")
-sqrt: Primitive = unary("sqrt", lambda g, x, y: div(g, mul(scalar(2.0, y), y)), doc="the square root, correctly rounded")
+sqrt: Primitive = unary(
+    "sqrt", lambda g, x, y: div(g, mul(scalar(2.0, y), y)), doc="the square root, correctly rounded"
+)
 rsqrt: Primitive = unary(
     "rsqrt", lambda g, x, y: mul(mul(scalar(-0.5, y), g), mul(mul(y, y), y)), doc="1 / sqrt(x), correctly rounded"
 )

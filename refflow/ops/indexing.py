@@ -8,9 +8,8 @@ for any split.
 from __future__ import annotations
 
 from ..errors import AttributeValueError, DtypeError, ShapeError
-from ..ir import EXACT, LINEAR, Meta, Node, Primitive, Rule, Sample, Value, primitive
+from ..ir import EXACT, LINEAR, Meta, Node, Primitive, Rule, Sample, Value, names, primitive
 from ..numerics import bool_, int64, is_integer
-from .shape import names
 
 Shape = tuple[int, ...]
 

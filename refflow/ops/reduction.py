@@ -10,8 +10,9 @@ from typing import Any
 from ..errors import AttributeValueError, DtypeError, ShapeError
 from ..ir import LINEAR, Meta, Node, Primitive, Rule, Sample, Value, primitive
 from ..numerics import bool_, int64
+from .constant import scalar
 from .elementwise import cast, div, eq, mul, where
-from .shape import expand, reduction_rule, reshape, scalar, spread, sum_, transpose
+from .shape import expand, reduction_rule, reshape, spread, sum_, transpose
 
 Shape = tuple[int, ...]
 _DIMS = Sample(((4, 3),), {"dims": (0,)}), Sample(((4, 3),), {"dims": (1,)}), Sample(((2, 3, 4),), {"dims": (0, 2)})

@@ -11,29 +11,15 @@ from typing import Any
 import numpy as np
 
 from ..errors import AttributeValueError, ShapeError
-from ..ir import EXACT, LINEAR, MONOTONE, Meta, Node, Primitive, Rule, Sample, Value, primitive, same_dtype
-from ..layout import broadcast
+from ..ir import EXACT, LINEAR, MONOTONE, Meta, Node, Primitive, Rule, Sample, Value, names, primitive, same_dtype
 from ..numerics import cast, fold_parts, same_bits
+from .constant import scalar
 
 Shape = tuple[int, ...]
 ONE = (0,)
 
 
-def names(prefix: str, count: int) -> list[str]:
-    """`count` letters: d0 d1 …"""
-    return [f"{prefix}{i}" for i in range(count)]
-
-
 # --- constants and broadcasting, which every gradient needs ---------------------------------------------------------
-
-
-def scalar(value: float, like: Value) -> Value:
-    """A 0-d constant with the dtype and placement of `like`, whole on every rank."""
-    from .creation import full
-
-    meta = like.meta
-    where = {} if meta.placement is None else {"placement": meta.placement, "sbp": (broadcast,) * meta.placement.ndim}
-    return full(shape=(), value=float(value), dtype=meta.dtype, **where)
 
 
 def zeros_like(x: Value) -> Value:

@@ -20,7 +20,9 @@ _LEFT, _TOP, _LANE, _GAP = 150.0, 58.0, 26.0, 16.0
 _HUES = {"forward": 1, "backward": 0, "comm": 7, "copy": 2, "compute": 4}
 
 
-def timeline(plan: Plan, events: Sequence[Event], *, width: float = 900, occupancy: Sequence[str] | None = None) -> Picture:
+def timeline(
+    plan: Plan, events: Sequence[Event], *, width: float = 900, occupancy: Sequence[str] | None = None
+) -> Picture:
     """Every stream's actions against time, and under them how many registers are in flight.
 
     `occupancy` names the registers to draw; by default those with more than one register that were ever in flight,
@@ -34,7 +36,9 @@ def timeline(plan: Plan, events: Sequence[Event], *, width: float = 900, occupan
     drawing = Drawing()
     scale = width / float(end or 1)
     drawing.text(16, 26, f"{plan.name}: actors against time", 15, bold=True)
-    drawing.text(16, 44, "one row a stream; below, registers in flight (the dashed line is their number)", 11, fill=FAINT)
+    drawing.text(
+        16, 44, "one row a stream; below, registers in flight (the dashed line is their number)", 11, fill=FAINT
+    )
     bottom = _TOP + 10
     for position, (stream, mine) in enumerate(lanes):
         if position and lanes[position - 1][0][0] != stream[0]:
@@ -85,7 +89,9 @@ def _lane(
 def _hue(plan: Plan, task: Task) -> int:
     kind = plan.stream_of[task.rank, task.stream].kind
     for way in ("forward", "backward"):
-        if kind == "compute" and (task.name.startswith(way) or (task.name[:1] == way[0].upper() and task.name[1:].isdigit())):
+        if kind == "compute" and (
+            task.name.startswith(way) or (task.name[:1] == way[0].upper() and task.name[1:].isdigit())
+        ):
             return _HUES[way]
     return _HUES[kind]
 
@@ -120,7 +126,11 @@ def _occupancies(plan: Plan, events: Sequence[Event], names: Sequence[str] | Non
         wanted = [plan.register(name).id for name in names]
     else:
         aliases = {out for task in plan.tasks for _, out in task.in_place}
-        several = [r for r in plan.registers if r.number > 1 and r.kind == "data" and r.id not in aliases and _most(steps[r.id])]
+        several = [
+            r
+            for r in plan.registers
+            if r.number > 1 and r.kind == "data" and r.id not in aliases and _most(steps[r.id])
+        ]
         wanted = [r.id for r in sorted(several, key=lambda r: -_most(steps[r.id]))[:8]]
         wanted.sort()
     return [(plan.registers[id].name, plan.registers[id].number, steps[id]) for id in wanted]
@@ -148,7 +158,9 @@ def _steps(drawing: Drawing, name: str, number: int, steps: Steps, at: tuple[flo
     drawing.line((_LEFT, top), (_LEFT + end * scale, top), FAINT, dashes="3 3")
 
 
-def timeline_text(plan: Plan, events: Sequence[Event], *, occupancy: Sequence[str] | None = None, columns: int = 96) -> str:
+def timeline_text(
+    plan: Plan, events: Sequence[Event], *, occupancy: Sequence[str] | None = None, columns: int = 96
+) -> str:
     """The timeline as text: a row a stream; a letter is an action (its name, or its last digit), a dot is idle."""
     acts = [event for event in events if event.what == "act"]
     timed = any(event.finish != event.start for event in acts)
@@ -209,7 +221,11 @@ def plan_picture(plan: Plan) -> Picture:
     boxes = {task.id: _box(task, column[task.id], rows, max(60.0, wide)) for task in plan.tasks}
     drawing.text(16, 26, f"{plan.name}: tasks on ranks and streams", 15, bold=True)
     drawing.text(
-        16, 44, "solid: data; dashed: control; heavy: message; the number on an arrow is the register number", 11, fill=FAINT
+        16,
+        44,
+        "solid: data; dashed: control; heavy: message; the number on an arrow is the register number",
+        11,
+        fill=FAINT,
     )
     right = max(box[0] + box[2] for box in boxes.values()) + 10
     for (rank, name), top in rows.items():
@@ -251,9 +267,7 @@ def _titled(task: Task) -> str:
     return f"{task.name} x{task.count}" if task.count > 1 else task.name
 
 
-def _box(
-    task: Task, column: int, rows: dict[tuple[int, str], float], wide: float
-) -> tuple[float, float, float, float]:
+def _box(task: Task, column: int, rows: dict[tuple[int, str], float], wide: float) -> tuple[float, float, float, float]:
     return 118 + column * (wide + 32), rows[task.rank, task.stream], wide, 32.0
 
 

@@ -193,7 +193,9 @@ class Actor:
             self.reading += len(out.edges)
             out.in_flight += 1
             if out.in_flight > out.credits:
-                self.broken("ACT-CREDIT", f"has {out.in_flight} of '{out.desc.name}' in flight; its number is {out.credits}")
+                self.broken(
+                    "ACT-CREDIT", f"has {out.in_flight} of '{out.desc.name}' in flight; its number is {out.credits}"
+                )
             post = self.run.post
             for edge in out.edges:
                 post(edge, READY, register, self.clock)
@@ -348,7 +350,9 @@ class Actor:
             self.lacking -= 1
         out.free.append(register)
         if len(out.free) + out.in_flight > out.credits:
-            self.broken("ACT-CREDIT", f"has {len(out.free) + out.in_flight} of '{out.desc.name}'; its number is {out.credits}")
+            self.broken(
+                "ACT-CREDIT", f"has {len(out.free) + out.in_flight} of '{out.desc.name}'; its number is {out.credits}"
+            )
 
     def broken(self, rule: str, what: str) -> NoReturn:
         """Raises `InvariantError`."""

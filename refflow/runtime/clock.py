@@ -97,12 +97,17 @@ class VirtualClock:
         self._priority = [task.id if priority is None else priority.get(task.id, task.id) for task in plan.tasks]
         self._heap: list[tuple[int, int, Step]] = []
         self._number = 0
-        self._now = 0
+        self._now = self._acted = 0
 
     @property
     def now(self) -> Fraction:
         """The time."""
         return Fraction(self._now, self.scale)
+
+    @property
+    def acted(self) -> Fraction:
+        """When the last action ended; messages may still travel."""
+        return Fraction(self._acted, self.scale)
 
     def duration(self, actor: Actor) -> Fraction:
         """How long an action of the actor takes."""
@@ -128,6 +133,7 @@ class VirtualClock:
             return None
         self._now, _, step = heappop(heap)
         if not isinstance(step, Edge):
+            self._acted = self._now
             stream = self._stream[step.task.id]
             self._idle[stream] = True
             self._ready.append(stream)
@@ -150,7 +156,7 @@ class VirtualClock:
 
 @dataclass(frozen=True)
 class Timed:
-    """A run in virtual time: when it ended, and how long each stream was busy."""
+    """A run in virtual time: when the last action ended, and how long each stream was busy."""
 
     result: Result
     time: Fraction
@@ -178,4 +184,4 @@ def in_virtual_time(
     for actor in run.actors:
         if actor is not None:
             busy[actor.task.rank, actor.task.stream] += actor.acts * clock.duration(actor)
-    return Timed(result, clock.now, busy)
+    return Timed(result, clock.acted, busy)

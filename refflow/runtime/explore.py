@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 from refflow.graph.plan import DeadlockError, Plan, PlanError
@@ -15,7 +16,7 @@ from refflow.graph.plan import DeadlockError, Plan, PlanError
 from .actor import Actor, At, Edge, InvariantError
 from .run import Run
 from .schedules import Step
-from .work import Kernels
+from .work import Kernels, Payload
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,23 @@ def symbols(plan: Plan) -> Kernels:
         return (content,) * outputs[at.task.id] if outputs[at.task.id] > 1 else content
 
     return {task.payload: symbol for task in plan.tasks}
+
+
+def fingerprints(plan: Plan) -> Kernels:
+    """Like `symbols`, but a content is a hash of what it was made from: for large plans (ACT-SYMBOL)."""
+
+    def fingerprint(content: Any) -> Any:
+        return blake2b(repr(content).encode(), digest_size=16).hexdigest()
+
+    def hashed(kernel: Payload) -> Payload:
+        def payload(at: At, *values: Any) -> Any:
+            content = kernel(at, *values)
+            several = isinstance(content[0], tuple)
+            return (fingerprint(content[0]),) * len(content) if several else fingerprint(content)
+
+        return payload
+
+    return {name: hashed(kernel) for name, kernel in symbols(plan).items()}
 
 
 def explore(
@@ -83,7 +101,9 @@ def explore(
             try:
                 run.deliver(step) if isinstance(step, Edge) else run.act(step)
             except InvariantError as error:
-                raise InvariantError(f"{error}\n  after: {', '.join([*_way(seen, state), frames.name(step)])}") from None
+                raise InvariantError(
+                    f"{error}\n  after: {', '.join([*_way(seen, state), frames.name(step)])}"
+                ) from None
             after = frames.take()
             if after not in seen:
                 if len(seen) >= limit:

@@ -1,7 +1,7 @@
 """Plans to learn from: pipelines under GPipe and 1F1B, and two real deadlocks.
 
 Implements PIPE-GPIPE, PIPE-1F1B, PIPE-DEADLOCK-BUFFER and PIPE-DEADLOCK-RENDEZVOUS of spec/text/actors.md.  The plans
-have no payloads: they are for virtual time, proofs and pictures.
+are for virtual time, proofs and pictures; payloads are named, what they compute is nobody's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def pipeline(
     number = micro if in_flight is None else in_flight
     register = partial(b.register, number=number, bytes=bytes)
     weights, forwards, backwards = _forward_parts(b, stages, micro, Fraction(forward_time))
-    x = register("x", b.task("load", stream="copy", kind="source"))
+    x = register("x", b.task("load", stream="copy", kind="source", payload="load"))
     made: list[Stage] = []
     for s in range(stages):  # forwards, and the messages down
         b.feed(x, forwards[s])
@@ -88,26 +88,26 @@ def pipeline(
     return b.plan(orders=static, iterations=iterations)
 
 
-def _forward_parts(
-    b: PlanBuilder, stages: int, micro: int, time: Fraction
-) -> tuple[list[int], list[int], list[int]]:
+def _forward_parts(b: PlanBuilder, stages: int, micro: int, time: Fraction) -> tuple[list[int], list[int], list[int]]:
     """For every stage its weights, repeated for each micro-batch, its forward and its backward."""
     weights, forwards, backwards = [], [], []
     for s in range(stages):
-        variable = b.task(f"step {s}", rank=s, stream="update", kind="source")
+        variable = b.task(f"step {s}", rank=s, stream="update", kind="source", payload="weights")
         w = b.register(f"w{s}", variable)
         repeat = b.task(f"repeat {s}", rank=s, stream="update", kind="repeat", inputs=[w], count=micro)
         weights.append(b.register(f"w{s} each", repeat, number=micro, in_place=w))
-        forwards.append(b.task(f"F{s}", rank=s, time=time))
-        backwards.append(b.task(f"B{s}", rank=s))
+        forwards.append(b.task(f"F{s}", rank=s, payload="forward", time=time))
+        backwards.append(b.task(f"B{s}", rank=s, payload="backward"))
     return weights, forwards, backwards
 
 
 def _update(b: PlanBuilder, s: int, micro: int, backward: int, bytes: int) -> None:
     """The gradient of a stage, accumulated over the micro-batches, and the update, which the next weights wait for."""
     g = b.register(f"grad {s}", backward, number=2, bytes=bytes)
-    acc = b.task(f"acc {s}", rank=s, stream="update", kind="acc", inputs=[g], count=micro)
-    update = b.task(f"update {s}", rank=s, stream="update", kind="sink", inputs=[b.register(f"sum {s}", acc, bytes=bytes)])
+    acc = b.task(f"acc {s}", rank=s, stream="update", kind="acc", payload="add", inputs=[g], count=micro)
+    update = b.task(
+        f"update {s}", rank=s, stream="update", kind="sink", inputs=[b.register(f"sum {s}", acc, bytes=bytes)]
+    )
     done = b.register(f"updated {s}", update, kind="ctrl", initial=1)
     b.feed(done, b.named(f"step {s}"))
 

@@ -156,9 +156,13 @@ class Run:
     def _fill(self, initial: Mapping[str, Sequence[Any]]) -> None:
         """Registers that start full lie with their consumers (ACT-INITIAL)."""
         for desc in self.plan.registers:
-            contents = initial.get(desc.name, [None] * desc.initial) if self.kernels is not None else [None] * desc.initial
+            contents = (
+                initial.get(desc.name, [None] * desc.initial) if self.kernels is not None else [None] * desc.initial
+            )
             if len(contents) != desc.initial:
-                raise PlanError(f"register '{desc.name}' starts with {desc.initial} full, {len(contents)} contents are given")
+                raise PlanError(
+                    f"register '{desc.name}' starts with {desc.initial} full, {len(contents)} contents are given"
+                )
             readers = [actor for id in desc.consumers if (actor := self.actors[id]) is not None]
             producer = self.actors[desc.producer]
             for token, content in enumerate(contents):
@@ -224,7 +228,9 @@ class Run:
         index, token = (register.index, register.token) if register is not None else (-1, -1)
         if register is not None and kind == READY:
             register.unread -= 1  # the copy that arrives is another
-        self.transport.send(self.plan.tasks[edge.receiver].rank, Packet(edge.id, kind, index, token, number, clock, content))
+        self.transport.send(
+            self.plan.tasks[edge.receiver].rank, Packet(edge.id, kind, index, token, number, clock, content)
+        )
 
     def arrive(self, packet: Packet) -> None:
         """A message from another process joins its edge; this process's copy of the register takes the content."""
@@ -269,7 +275,8 @@ class Run:
             self._note_free(actor, [edge.end])
         if actor.ended or actor.handler:
             actor.settle()
-        self.consider(actor)
+        if not actor.lacking or actor.meets is not None:
+            self.consider(actor)
 
     def act(self, actor: Actor) -> None:
         """An actor acts, and its stream's turn passes on (ACT-ACT, ACT-TURN)."""
@@ -285,7 +292,8 @@ class Run:
             self.consider(actor.stream.now)
         if actor.ended or actor.handler:
             actor.settle()
-        self.consider(actor)
+        if not actor.lacking or actor.meets is not None:
+            self.consider(actor)
 
     def step(self) -> bool:
         """Takes one step; False if none is possible."""
@@ -293,17 +301,25 @@ class Run:
         if step is None:
             return False
         self.steps += 1
-        if step.__class__ is Edge:
+        if isinstance(step, Edge):
             self.deliver(step)
         else:
-            self.act(step)  # type: ignore[arg-type]
+            self.act(step)
         return True
+
+    def _drain(self) -> None:
+        """Takes steps until none is possible."""
+        take, deliver, act = self.schedule.take, self.deliver, self.act
+        while (step := take()) is not None:
+            self.steps += 1
+            if isinstance(step, Edge):
+                deliver(step)
+            else:
+                act(step)
 
     def run(self) -> Result:
         """Steps until all is quiet, then checks that all is done; `DeadlockError` tells who waits for whom."""
-        step = self.step
-        while step():
-            pass
+        self._drain()
         self.check_done()
         return self.result()
 
@@ -312,8 +328,7 @@ class Run:
         if self.transport is not None:
             for packet in self.transport.receive():
                 self.arrive(packet)
-        while self.step():
-            pass
+        self._drain()
         return not self.done
 
     @property
@@ -368,7 +383,9 @@ class Run:
         for end in ends:
             if isinstance(end, Out):
                 free = len(end.free)
-                self.log.append(Event("free", actor.task.id, actor.task.rank, now, now, actor.clock, -1, end.desc.id, free))
+                self.log.append(
+                    Event("free", actor.task.id, actor.task.rank, now, now, actor.clock, -1, end.desc.id, free)
+                )
 
 
 def run(plan: Plan, kernels: Kernels | None = None, **options: Any) -> Result:

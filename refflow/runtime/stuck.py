@@ -21,10 +21,17 @@ def waits_for(run: Run, actor: Actor) -> list[tuple[Actor, str]]:
         if not into.fifo:
             found.append((run.actors[into.desc.producer], f"a register '{into.desc.name}' of"))
         elif into.held and into.out is not None:
-            found += [(reader, f"'{into.out.desc.name}', in place of its input, from") for reader in _readers(run, into.out.desc.id)]
+            found += [
+                (reader, f"'{into.out.desc.name}', in place of its input, from")
+                for reader in _readers(run, into.out.desc.id)
+            ]
     for out in actor.outputs:
         if not out.free:
-            what = "the post of" if not out.desc.number else f"a free register '{out.desc.name}' (it has {out.desc.number}) from"
+            what = (
+                "the post of"
+                if not out.desc.number
+                else f"a free register '{out.desc.name}' (it has {out.desc.number}) from"
+            )
             found += [(reader, what) for reader in _readers(run, out.desc.id)]
     return [(other, what) for other, what in found if other is not None]
 

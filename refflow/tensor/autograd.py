@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import AutogradError, DtypeError, LocalGlobalError, ShapeError
-from ..ir import Node, Value
+from ..ir import Node, Value, to_global
 from ..layout import reduced
-from ..ops.border import to_global
 from ..ops.elementwise import add
 from ..ops.shape import zeros_like
 from ..state import Override
@@ -65,7 +64,8 @@ def vjp(
                     grads.add(value, g)
         if not retain_graph:
             for node in nodes:
-                node.freed, node.inputs, node.outputs = True, (), ()
+                if not is_detour(node):  # other graphs may have the same one, and it saves nothing
+                    node.freed, node.inputs, node.outputs = True, (), ()
         return grads.finish()
 
 
@@ -79,10 +79,16 @@ class _Gradients:
 
     def add(self, value: Value, g: Value) -> None:
         """One more use: reduced to the layout of `value`, then added to the later uses (AUTO-ORDER)."""
+        while value.node is not None and is_detour(value.node) and not self._wanted(value):
+            value = value.node.inputs[0]
         g = in_layout_of(value, g)
         earlier = self._sums.get(id(value))
         # Where nothing costs a byte (one rank, no elements) add may choose another layout: hence once more.
         self._sums[id(value)] = (value, g if earlier is None else in_layout_of(value, add(earlier[1], g)))
+
+    def _wanted(self, value: Value) -> bool:
+        """Whether somebody asked for the finished gradient of `value` itself."""
+        return bool(value.hooks) or id(value) in self._watched
 
     def take(self, value: Value) -> Value | None:
         """The finished gradient of `value`; hooks see it first."""
@@ -128,6 +134,14 @@ def fits_gradient(name: str, g: Value, value: Value) -> None:
     if (found.placement is None) != (wanted.placement is None):
         kinds = ["local" if meta.placement is None else "global" for meta in (found, wanted)]
         raise LocalGlobalError(f"{name}: the gradient is {kinds[0]}, the tensor {kinds[1]}")
+
+
+def is_detour(node: Node) -> bool:
+    """Whether `node` is a move that the layout caused and the program did not write (that has `grad_sbp`, be it None).
+
+    What uses the moved value uses the value itself, there and then: so layouts change no order of adding (AUTO-ORDER).
+    """
+    return node.primitive is to_global and "grad_sbp" not in node.attrs
 
 
 def in_layout_of(value: Value, g: Value) -> Value:

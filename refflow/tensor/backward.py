@@ -11,10 +11,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ..errors import AutogradError
-from ..ir import Value
+from ..ir import Value, to_global
 from ..layout import reduced
-from ..ops.border import to_global
-from ..ops.creation import full
+from ..ops.constant import full
 from ..ops.elementwise import add
 from ..state import Override, settings
 from .autograd import fits_gradient, in_layout_of, leaves, reachable, vjp
@@ -73,6 +72,9 @@ def backward(
     """
     values = [output.value for output in outputs]
     seeds = _seeds(outputs, gradients)
+    scale = settings().loss_scale
+    if scale is not None:
+        seeds = [scale(seed) for seed in seeds]
     targets = {key: value for key, value in leaves(values).items() if value.owner is not None}
     targets.update({id(v): v for node in reachable(values) for v in node.outputs if v.owner is not None})
     found = vjp(

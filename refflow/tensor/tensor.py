@@ -14,10 +14,10 @@ import numpy as np
 
 from ..boxing import format_sbp
 from ..errors import AttributeValueError, AutogradError, LocalGlobalError, PlacementError, SbpError, ShapeError
-from ..ir import Value
+from ..ir import Value, to_global
 from ..layout import NdSbp, Placement, broadcast, normalize
 from ..numerics import is_float
-from ..ops.border import local_to_global, to_global, to_local
+from ..ops.border import local_to_global, to_local
 from ..ops.elementwise import cast
 from ..state import Override, settings
 from .view import DETACHED, Lens
@@ -29,7 +29,7 @@ class Tensor:
     """A tensor: global (it has `placement` and `sbp`) or local (one array per rank)."""
 
     __slots__ = ("__weakref__", "_base", "_lens", "_seen", "_tracked", "_value", "_version", "grad", "name")
-    __array_priority__ = 1000
+    __array_ufunc__ = None  # NumPy's operators leave mixed expressions to ours, which refuse arrays
 
     def __init__(self, value: Value) -> None:
         self._value = value
@@ -119,10 +119,16 @@ class Tensor:
                         " detach().clone() gives a tensor of its own"
                     )
                 return
-            if settings().grad and cell._base is None and cell.value.requires_grad and cell.value.node is None:
-                raise AutogradError(
-                    "in-place: a leaf that requires a gradient cannot be changed in grad mode; use flow.no_grad()"
-                )
+            if cell._base is None and cell.value.requires_grad:
+                if settings().grad and cell.value.node is None:
+                    raise AutogradError(
+                        "in-place: a leaf that requires a gradient cannot be changed in grad mode; use flow.no_grad()"
+                    )
+                if not settings().grad and cell.value.node is not None:
+                    raise AutogradError(
+                        "in-place: under no_grad() this would change the result of an operation behind its gradient;"
+                        " detach().clone() gives a tensor of its own"
+                    )
             cell = cell._base
 
     def _own(self, value: Value) -> None:
@@ -305,8 +311,8 @@ class Tensor:
     ) -> Tensor:
         """This tensor in another layout, or local parts as a global tensor.
 
-        Args: `placement` (default: as it is), `sbp` one or one per mesh axis (default: as it is, S stays S), `grad_sbp`
-        the layout the gradient is brought to first, `check_meta` whether local parts are compared over the ranks.
+        A cell of its own, even in the layout this one has.  Args: `placement` (default: as it is), `sbp` one or one per
+        mesh axis (default: as it is, S stays S), `grad_sbp` the layout the gradient is brought to first, `check_meta` whether local parts are compared over the ranks.
         Errors: `SbpError`, `PlacementError`, `ShapeError`, `ReplicaError`.  Source: BOX-*, BORDER-LOCAL-TO-GLOBAL.
         """
         value = self.value
@@ -325,18 +331,17 @@ class Tensor:
                 )
             sbp = mine[1]
         nd_sbp = normalize(sbp, placement.mesh, meta.shape, "to_global")
-        attrs: dict[str, Any] = {"placement": placement, "sbp": nd_sbp}
         if grad_sbp is not None:
-            attrs["grad_sbp"] = normalize(grad_sbp, placement.mesh, meta.shape, "to_global: grad_sbp")
+            grad_sbp = normalize(grad_sbp, placement.mesh, meta.shape, "to_global: grad_sbp")
         if meta.placement is None:
             if grad_sbp is not None:
                 raise SbpError(
                     "to_global: grad_sbp belongs to global tensors; across the border the gradient has the dual layout"
                 )
             return Tensor(local_to_global(value, placement=placement, sbp=nd_sbp, check_meta=check_meta))
-        if (placement, nd_sbp) == mine and grad_sbp is None:
-            return self
-        return Tensor(to_global(value, **attrs))
+        if (placement, nd_sbp) == mine and not value.requires_grad:
+            return Tensor(value)  # never this cell: a write must not reach further in one layout than in another
+        return Tensor(to_global(value, placement=placement, sbp=nd_sbp, grad_sbp=grad_sbp))
 
     def to_local(self) -> Tensor:
         """What each rank holds; a tensor of size 0 on ranks outside the placement (BORDER-TO-LOCAL)."""
@@ -349,6 +354,11 @@ class Tensor:
         return {rank: _read_only(backend.to_host(array)) for rank, array in self.value.shards.items()}
 
     # --- the logical value ------------------------------------------------------------------------------------------
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """For np.asarray(tensor): the logical value (a collective)."""
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
 
     def numpy(self) -> Array:
         """A copy of the logical value as a NumPy array, on every rank (a collective); of a local tensor this rank's, if

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from refflow.graph.plan import Memory, Plan, PlanBuilder, TaskKind
 from refflow.graph.proofs import actions
 from refflow.graph.proofs.expansion import expand
 from refflow.graph.proofs.liveness import order
+from refflow.graph.proofs.memory import roots
 
 
 def chain(length: int = 1, number: int = 2, iterations: int = 1) -> Plan:
@@ -40,7 +42,8 @@ def accumulation(count: int = 4, number: int = 2) -> Plan:
     x = b.register("x", b.task("load", kind="source", payload="load"))
     micro = b.register("x each", b.task("unpack", kind="unpack", inputs=[x], count=count, payload="cut"), number=number)
     work = b.task("work", inputs=[micro, each], payload="work")
-    g, y = b.register("g", work, number=number), b.register("y", work, number=number)
+    g = b.register("g", work, number=number, time_shape=(1, count))
+    y = b.register("y", work, number=number, time_shape=(1, count))
     total = b.register("sum", b.task("acc", kind="acc", inputs=[g], count=count, payload="add"))
     whole = b.register("ys", b.task("pack", kind="pack", inputs=[y], count=count, payload="join"))
     b.task("update", kind="sink", inputs=[total])
@@ -53,7 +56,9 @@ def cut_and_gather(cut: TaskKind, gather: TaskKind, count: int = 2) -> Plan:
     b = PlanBuilder(f"{cut} {gather}")
     x = b.register("x", b.task("source", kind="source", payload="source"))
     place = x if cut == "repeat" else None
-    each = b.register("each", b.task(cut, kind=cut, inputs=[x], count=count, payload="cut"), number=count, in_place=place)
+    each = b.register(
+        "each", b.task(cut, kind=cut, inputs=[x], count=count, payload="cut"), number=count, in_place=place
+    )
     all = b.register("all", b.task(gather, kind=gather, inputs=[each], count=count, payload="gather"))
     b.task("sink", kind="sink", inputs=[all])
     return b.plan()
@@ -90,9 +95,10 @@ def crossing(capacity: int = 0, number: int = 1) -> Plan:
 
 
 @st.composite
-def plans(draw: Any, *, ranks: int = 2, most: int = 7, static: bool = False) -> Plan:
+def plans(draw: Any, *, ranks: int = 2, most: int = 7, static: bool = False, sharing: bool = False) -> Plan:
     """Well-formed plans with consistent rates that may deadlock: too few registers, loops without a token, static
-    orders that contradict the data, rendezvous.  `static`: every stream has an order.
+    orders that contradict the data, rendezvous.  `static`: every stream has an order;
+    `sharing`: registers lie at drawn offsets of one block.
     """
     b = PlanBuilder("random")
     ints = lambda low, high: draw(st.integers(low, high))  # noqa: E731
@@ -121,7 +127,16 @@ def plans(draw: Any, *, ranks: int = 2, most: int = 7, static: bool = False) -> 
         kind = "compute" if kind in ("acc", "pack") and count == 1 else kind
         payload = "" if kind in ("buffer", "repeat") else "p"
         stream = draw(st.sampled_from(["compute", "copy"]))
-        task = b.task(f"{kind} {t}", rank=rank, stream=stream, kind=kind, inputs=inputs, count=count, payload=payload, time=ints(0, 2))
+        task = b.task(
+            f"{kind} {t}",
+            rank=rank,
+            stream=stream,
+            kind=kind,
+            inputs=inputs,
+            count=count,
+            payload=payload,
+            time=ints(0, 2),
+        )
         after = rate * count if kind in ("repeat", "unpack") else rate // count
         tasks.append((task, rank, max(rate, after)))
         alone = len(b._consumers[register]) == 1
@@ -131,7 +146,25 @@ def plans(draw: Any, *, ranks: int = 2, most: int = 7, static: bool = False) -> 
     _controls(b, draw, tasks)
     plan = b.plan(messages=[])
     orders = _orders(plan, draw, static)
-    return b.plan(orders=orders)
+    return _placed(b.plan(orders=orders), draw) if sharing else b.plan(orders=orders)
+
+
+def _placed(plan: Plan, draw: Any) -> Plan:
+    """Some registers of number 1 that start empty get four or eight bytes in a block of 16; aliases follow."""
+    root = roots(plan)
+    with_aliases = {r for r, other in enumerate(root) if other != r} | {o for r, o in enumerate(root) if o != r}
+    places: dict[int, tuple[int, int]] = {}
+    for register in plan.registers:
+        free = register.kind == "data" and register.number == 1 and not register.initial
+        if free and register.id not in with_aliases and draw(st.integers(0, 2)):
+            places[register.id] = (draw(st.sampled_from([4, 8])), draw(st.sampled_from([0, 4, 8])))
+    return replace(
+        plan,
+        registers=tuple(
+            replace(r, bytes=places[r.id][0], memory=Memory(0, places[r.id][1])) if r.id in places else r
+            for r in plan.registers
+        ),
+    )
 
 
 def _controls(b: PlanBuilder, draw: Any, tasks: list[tuple[int, int, int]]) -> None:
@@ -146,7 +179,7 @@ def _controls(b: PlanBuilder, draw: Any, tasks: list[tuple[int, int, int]]) -> N
             b.control(one, two, number=draw(st.integers(1, 2)))
         else:
             number = draw(st.integers(1, 2))
-            initial = draw(st.sampled_from([0, 1, 1, 1]))
+            initial = draw(st.sampled_from([0, 1, 1]))
             back = b.register(f"back {len(b._registers)}", two, kind="ctrl", number=number, initial=initial)
             b.feed(back, one)
 
@@ -168,7 +201,7 @@ def _orders(plan: Plan, draw: Any, static: bool) -> dict[tuple[int, str], list[i
             and (plan.tasks[events.task[v]].rank, plan.tasks[events.task[v]].stream) == (stream.rank, stream.name)
         ]  # fmt: skip
         entries = [events.task[v] for v in here]
-        for _ in range(draw(st.integers(0, 2))):
+        for _ in range(draw(st.integers(0, 4))):
             if len(entries) > 1:
                 i = draw(st.integers(0, len(entries) - 2))
                 entries[i], entries[i + 1] = entries[i + 1], entries[i]

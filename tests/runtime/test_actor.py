@@ -91,7 +91,9 @@ def test_at_tells_where_and_when() -> None:
     assert seen == [(0, 0, 0, 0, 0), (0, 1, 0, 1, 1), (0, 2, 1, 0, 0), (0, 3, 1, 1, 1)]
 
 
-@pytest.mark.parametrize("plan", [chain(), diamond(), in_place_chain(), crossing(), crossing(2, 2), loop()], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "plan", [chain(), diamond(), in_place_chain(), crossing(), crossing(2, 2), loop()], ids=lambda p: p.name
+)
 def test_everything_ends_and_comes_home(plan: Plan) -> None:
     """ACT-EORD, ACT-FINISH, ACT-QUIET: all actors are done, all registers free, all edges empty."""
     for schedule in SCHEDULES:
@@ -99,7 +101,11 @@ def test_everything_ends_and_comes_home(plan: Plan) -> None:
         running.run()
         assert all(actor is not None and actor.handler == DONE for actor in running.actors)
         assert not any(edge.queue for edge in running.edges)
-        assert all(register.readers == register.unread == register.lent == 0 for family in running.registers for register in family)
+        assert all(
+            register.readers == register.unread == register.lent == 0
+            for family in running.registers
+            for register in family
+        )
 
 
 def test_payloads_are_checked() -> None:

@@ -16,7 +16,12 @@ SPACES: dict[str, tuple[Plan, int, int, int]] = {}
 
 
 def _space(plan: Plan, iterations: int, states: int, steps: int) -> None:
-    SPACES[f"{len(SPACES)} {plan.name}, number {plan.registers[0].number}, {iterations} iterations"] = (plan, iterations, states, steps)
+    SPACES[f"{len(SPACES)} {plan.name}, number {plan.registers[0].number}, {iterations} iterations"] = (
+        plan,
+        iterations,
+        states,
+        steps,
+    )
 
 
 _space(chain(1, number=1), 2, 45, 77)

@@ -58,7 +58,10 @@ def test_a_loop_needs_a_token() -> None:
     one = b.task("one", inputs=[x])
     two = b.task("two", inputs=[b.register("y", one)])
     b.feed(b.register("z", two), one)
-    with pytest.raises(DeadlockError, match=r"'one' waits for a register 'z' of 'two',\n  which 'two' waits for a register 'y' of 'one'"):
+    with pytest.raises(
+        DeadlockError,
+        match=r"'one' waits for a register 'z' of 'two',\n  which 'two' waits for a register 'y' of 'one'",
+    ):
         verify(b.plan()).check()
 
 
@@ -75,7 +78,10 @@ def test_libai_232_is_reproduced_explained_and_cured() -> None:
     assert verify(buffer_on_forward_stream(buffer_stream="backward")).sound
     assert verify(buffer_on_forward_stream(buffer_stream="buffer")).sound
     assert [n for n in (1, 2, 3, 4) if verify(buffer_on_forward_stream(repeat_number=n)).sound] == [2, 3, 4]
-    assert period(buffer_on_forward_stream(repeat_number=4)).time < period(buffer_on_forward_stream(buffer_stream="buffer")).time
+    assert (
+        period(buffer_on_forward_stream(repeat_number=4)).time
+        < period(buffer_on_forward_stream(buffer_stream="buffer")).time
+    )
 
 
 def test_two_sends_that_meet_are_reproduced_explained_and_cured() -> None:
@@ -154,7 +160,9 @@ def test_sharing_bytes_across_iterations() -> None:
     """PROOF-SHARE: without an order, the source of the next iteration may overwrite what the sink still reads."""
     assert verify(line(order=True)).sound
     faults = verify(line(order=False)).faults
-    assert any("'source' may write for the next iteration while 'sink' still reads" in fault for fault in faults), faults
+    assert any("'source' may write for the next iteration while 'sink' still reads" in fault for fault in faults), (
+        faults
+    )
     assert verify(line(order=False, places=(0, 8, 16))).sound
 
 
@@ -243,6 +251,7 @@ def test_period_of_a_ring() -> None:
 
 def test_one_register_serialises_two_overlap() -> None:
     """PROOF-PERIOD: double buffering; PROOF-NUMBERS: and no more than that is needed."""
+
     def stages(number: int) -> Plan:
         b = PlanBuilder()
         x = b.register("x", b.task("s", kind="source", time=2, stream="copy"), number=number)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 
 from refflow.graph.plan import DeadlockError, Plan, PlanError
 from refflow.graph.proofs import Report, period, verify
-from refflow.runtime import Canonical, Newest, Random, Starve, explore, in_virtual_time, run
-from refflow.runtime.explore import symbols
+from refflow.runtime import (
+    Canonical,
+    InvariantError,
+    Newest,
+    Random,
+    Starve,
+    VirtualClock,
+    explore,
+    in_virtual_time,
+    run,
+)
+from refflow.runtime.explore import fingerprints, symbols
+from refflow.runtime.pipelines import gpipe, one_f_one_b
 
 from .plans import acted, plans
 
@@ -50,6 +63,33 @@ def test_every_schedule_gives_the_same_results(plan: Plan, seed: int) -> None:
         assert (found.outputs, found.final) == (wanted.outputs, wanted.final)
     timed = in_virtual_time(plan, kernels, iterations=2).result
     assert (timed.outputs, timed.final) == (wanted.outputs, wanted.final)
+
+
+@settings(max_examples=60)
+@given(plans(ranks=1, most=3, sharing=True))
+def test_sharing_is_safe_if_and_only_if_proved(plan: Plan) -> None:
+    """PROOF-SHARE, PROOF-INPLACE, ACT-SHARE: refused plans do overwrite in some interleaving, others in none."""
+    report = verify(plan)
+    assume(report.live and acted(plan) <= 8)
+    try:
+        explore(plan, iterations=3, limit=6000)
+        overwritten = ""
+    except PlanError:
+        assume(False)
+    except InvariantError as error:
+        overwritten = str(error)
+    event("overwritten" if overwritten else "safe")
+    assert bool(overwritten) == (not report.sound), (overwritten, report.faults)
+
+
+@pytest.mark.parametrize("make", [gpipe, one_f_one_b])
+def test_large_plans_under_random_schedules(make: Callable[..., Plan]) -> None:
+    """ACT-STEP: 12 stages, 8 micro-batches: the same fingerprints whatever the order."""
+    plan = make(12, 8)
+    wanted = run(plan, fingerprints(plan), iterations=2).outputs
+    assert len(wanted) == 12
+    for schedule in (Random(1), Random(2), Newest(), Starve([plan.task("B5").id]), VirtualClock(plan)):
+        assert run(plan, fingerprints(plan), iterations=2, schedule=schedule).outputs == wanted
 
 
 @settings(max_examples=40)

@@ -41,6 +41,10 @@ class Report:
         """No schedule deadlocks."""
         return bool(self.actions) and not self.deadlock
 
+    def period(self) -> Period:
+        """The steady-state period (`period`)."""
+        return period(self.plan)
+
     def check(self) -> Report:
         """Itself if the plan is sound; else `DeadlockError` or `PlanError` with every fault."""
         if self.faults:

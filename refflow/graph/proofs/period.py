@@ -31,6 +31,11 @@ class Period:
     time: Fraction
     critical: tuple[tuple[int, int], ...]
 
+    def words(self, plan: Plan) -> str:
+        """The period, and the actions that keep it from being shorter."""
+        actions = ", ".join(f"'{plan.tasks[task].name}' #{index}" for task, index in self.critical)
+        return f"an iteration every {self.time}, because of {actions}"
+
 
 def period(plan: Plan, delay: Delay = _no_delay) -> Period:
     """The steady-state period of the plan with the times of its tasks (PROOF-PERIOD).

@@ -1,48 +1,19 @@
-"""Activations and softmax: elementwise functions of one tensor, and the two normalisations over one dimension.
+"""Activations: elementwise functions of one tensor.
 
-Implements NN-ACTIVATION, NN-GELU and NN-SOFTMAX of spec/text/nn.md.  relu, gelu, softplus, sigmoid and tanh are
-primitives; the others are stated sequences of primitives.
+Implements NN-ACTIVATION and NN-GELU of spec/text/nn.md; softmax is that of refflow/functional.  relu, gelu, softplus,
+sigmoid and tanh are primitives; the others are stated sequences of primitives.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
-
-from ...errors import AttributeValueError, DtypeError
-from ...functional.arithmetic import (
-    add,
-    cast,
-    div,
-    exp,
-    expm1,
-    ge,
-    gt,
-    le,
-    log,
-    mul,
-    relu,
-    require_tensor,
-    sigmoid,
-    sub,
-    tanh,
-    where,
-)
-from ...functional.precision import in_float32
-from ...functional.reduction import amax, sum
-from ...numerics import is_float
+from ...errors import AttributeValueError
+from ...functional.arithmetic import add, div, expm1, ge, gt, le, mul, neg, relu, sigmoid, tanh, where
+from ...functional.precision import floating, in_float32
+from ...functional.softmax import log_softmax, softmax
 from ...ops import elementwise as ops
 from ...tensor.tensor import Tensor
-
-
-def floating(name: str, x: Any) -> Tensor:
-    """`x`, or `DtypeError` if it is not a floating point tensor."""
-    tensor = require_tensor(name, x)
-    if not is_float(tensor.dtype):
-        raise DtypeError(f"{name}: needs a floating point tensor, found {tensor.dtype.name}; cast it first")
-    return tensor
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
@@ -97,31 +68,14 @@ def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     return where(le(floating("hardtanh", x), min_val), min_val, where(ge(x, max_val), max_val, x))
 
 
-def shifted(x: Tensor, dim: int) -> Tensor:
-    """x - max(x) along `dim`; the maximum counts as a constant, for a shift does not change softmax."""
-    return sub(x, amax(x, dim, keepdim=True).detach())
+def relu6(x: Tensor) -> Tensor:
+    """x kept between 0 and 6 (NN-ACTIVATION)."""
+    return hardtanh(x, 0.0, 6.0)
 
 
-@in_float32
-def _softmax(x: Tensor, dim: int) -> Tensor:
-    e = exp(shifted(x, dim))
-    return div(e, sum(e, dim, keepdim=True))
-
-
-@in_float32
-def _log_softmax(x: Tensor, dim: int) -> Tensor:
-    z = shifted(x, dim)
-    return sub(z, log(sum(exp(z), dim, keepdim=True)))
-
-
-def softmax(x: Tensor, dim: int, dtype: np.dtype[Any] | None = None) -> Tensor:
-    """m = amax(x), e = exp(x - m), e / sum(e) along `dim`, of x cast to `dtype` if given (NN-SOFTMAX)."""
-    return _softmax(floating("softmax", x if dtype is None else cast(x, dtype)), dim)
-
-
-def log_softmax(x: Tensor, dim: int, dtype: np.dtype[Any] | None = None) -> Tensor:
-    """m = amax(x), z = x - m, z - log(sum(exp(z))) along `dim`, of x cast to `dtype` if given (NN-SOFTMAX)."""
-    return _log_softmax(floating("log_softmax", x if dtype is None else cast(x, dtype)), dim)
+def logsigmoid(x: Tensor) -> Tensor:
+    """log(sigmoid(x)) = -softplus(-x) (NN-ACTIVATION)."""
+    return neg(softplus(neg(floating("logsigmoid", x))))
 
 
 __all__ = [
@@ -130,7 +84,9 @@ __all__ = [
     "hardtanh",
     "leaky_relu",
     "log_softmax",
+    "logsigmoid",
     "relu",
+    "relu6",
     "sigmoid",
     "silu",
     "softmax",

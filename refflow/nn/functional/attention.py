@@ -11,12 +11,11 @@ from ...errors import DtypeError, ShapeError
 from ...functional.arithmetic import add, div, eq, exp, mul, sub, where
 from ...functional.creation import ones
 from ...functional.movement import transpose, tril
-from ...functional.precision import in_float32
+from ...functional.precision import floating, in_float32
 from ...functional.reduction import amax, matmul, sum
 from ...layout import broadcast
 from ...numerics import bool_, is_bool, is_float
 from ...tensor.tensor import Tensor
-from .activations import floating
 from .linear import dropout
 
 

@@ -11,14 +11,13 @@ from ...errors import AttributeValueError, ShapeError
 from ...functional.arithmetic import add, cast, cast_value, div, eq, lt, mul, require_tensor, result_type, sqrt, where
 from ...functional.creation import rand
 from ...functional.movement import narrow, pad, reshape, transpose, unsqueeze
-from ...functional.precision import in_float32
+from ...functional.precision import floating, in_float32
 from ...functional.reduction import matmul, norm, one_hot, sum
 from ...layout import reduced
 from ...numerics import float32, is_half
 from ...ops import contraction, indexing
 from ...random import Generator
 from ...tensor.tensor import Tensor
-from .activations import floating
 
 Pair = tuple[int, int]
 

@@ -6,16 +6,20 @@ the logical tensor and one division by the logical count, however the batch or t
 
 from __future__ import annotations
 
-from ...errors import AttributeValueError, DtypeError, ShapeError
-from ...functional.arithmetic import absolute, add, cast, div, eq, exp, le, log, lt, mul, ne, neg, sub, where
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...errors import AttributeValueError, DtypeError, IndexOutOfRange, ShapeError
+from ...functional.arithmetic import absolute, add, cast, div, eq, exp, le, log, log1p, lt, mul, ne, neg, sub, where
 from ...functional.movement import reshape, unsqueeze
-from ...functional.precision import in_float32
+from ...functional.precision import floating, in_float32
 from ...functional.reduction import mean, sum
+from ...functional.softmax import log_softmax
 from ...numerics import is_integer
 from ...ops import elementwise as ops
 from ...ops import indexing
 from ...tensor.tensor import Tensor
-from .activations import floating, log_softmax
 
 
 def reduce(name: str, loss: Tensor, reduction: str) -> Tensor:
@@ -41,6 +45,15 @@ def _classes(name: str, x: Tensor, target: Tensor, weight: Tensor | None) -> Non
         raise ShapeError(f"{name}: scores of shape {x.shape} need targets of shape {expected}, found {target.shape}")
     if weight is not None and weight.shape != (x.shape[min(x.ndim - 1, 1)],):
         raise ShapeError(f"{name}: needs one weight per class, found shape {weight.shape} for scores {x.shape}")
+
+
+@contextmanager
+def _classes_of(name: str) -> Iterator[None]:
+    """A target that is no class is a fault of the loss, not of the gather inside it."""
+    try:
+        yield
+    except IndexOutOfRange as error:
+        raise IndexOutOfRange(f"{name}: a target is no class: {error}") from None
 
 
 @in_float32
@@ -95,7 +108,8 @@ def nll_loss(
     Errors: `ShapeError`, `DtypeError`, `IndexOutOfRange`.  Source: NN-CROSSENTROPY.
     """
     _classes("nll_loss", x, target, weight)
-    return _negative_likelihood(x, target, weight, ignore_index, reduction)
+    with _classes_of("nll_loss"):
+        return _negative_likelihood(x, target, weight, ignore_index, reduction)
 
 
 def cross_entropy(
@@ -116,7 +130,8 @@ def cross_entropy(
     _classes("cross_entropy", x, target, weight)
     if not 0 <= label_smoothing <= 1:
         raise AttributeValueError(f"cross_entropy: label_smoothing must be in [0, 1], found {label_smoothing}")
-    return _smoothed(x, target, weight, ignore_index, reduction, label_smoothing)
+    with _classes_of("cross_entropy"):
+        return _smoothed(x, target, weight, ignore_index, reduction, label_smoothing)
 
 
 @in_float32
@@ -202,6 +217,21 @@ def binary_cross_entropy_with_logits(
 
 
 @in_float32
+def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean") -> Tensor:
+    """-(t max(log x, -100) + (1 - t) max(log1p(-x), -100)) of probabilities x, times `weight`; gradient 0 where a
+    logarithm is at its bound.
+
+    Take binary_cross_entropy_with_logits where scores are at hand: it loses no digits near 0 and 1.
+    Errors: `ShapeError`.  Source: NN-BCE.
+    """
+    _alike("binary_cross_entropy", x, target)
+    low, high = lt(x, math.exp(-100.0)), eq(x, 1.0)  # taken out before the logarithm: 0 * inf would be its gradient
+    hit, miss = where(low, -100.0, log(where(low, 1.0, x))), where(high, -100.0, log1p(neg(where(high, 0.0, x))))
+    loss = neg(add(mul(target, hit), mul(sub(1.0, target), miss)))
+    return reduce("binary_cross_entropy", loss if weight is None else mul(loss, weight), reduction)
+
+
+@in_float32
 def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target (log target - x), 0 where target is 0; with log_target, exp(target) (target - x).
 
@@ -220,6 +250,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
 
 
 __all__ = [
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "cross_entropy",
     "huber_loss",

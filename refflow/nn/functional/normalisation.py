@@ -14,12 +14,11 @@ import numpy as np
 from ...errors import AttributeValueError, ShapeError
 from ...functional.arithmetic import add, cast, div, mul, rsqrt, sub
 from ...functional.movement import reshape
-from ...functional.precision import in_float32
+from ...functional.precision import floating, in_float32
 from ...functional.reduction import mean, sum
 from ...numerics import float32, is_half
 from ...tensor.backward import no_grad
 from ...tensor.tensor import Tensor
-from .activations import floating
 
 
 def _trailing(name: str, x: Tensor, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -13,13 +13,12 @@ from ...errors import AttributeValueError, ShapeError
 from ...functional.arithmetic import div
 from ...functional.creation import ones
 from ...functional.movement import reshape, stack, unsqueeze
-from ...functional.precision import in_float32
+from ...functional.precision import floating, in_float32
 from ...functional.reduction import argmax, mean, sum
 from ...layout import broadcast
 from ...ops import indexing
 from ...ops import shape as ops
 from ...tensor.tensor import Tensor
-from .activations import floating
 from .linear import Pair, pair
 
 

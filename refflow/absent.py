@@ -1,0 +1,87 @@
+"""Names of PyTorch and OneFlow that refflow does not have, each with what to write instead.
+
+Implements ERR-ABSENT of spec/text/errors.md: reaching for one is an ordinary `AttributeError` (so `hasattr` stays
+false) that says why there is none.  One table per owner; `flow`, `nn`, `nn.functional`, `Tensor` and `Module` ask it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_LAYOUT = 'a layout is all it takes: placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0)'
+_SHAPE = "its shape would depend on data, which refflow does not have"
+_ROUNDED = "refflow defines the elementwise functions that it rounds correctly, and this is none of them"
+_PLACE = 'a string such as "cpu" or a flow.placement says where a tensor lives'
+
+_BOTH: Mapping[str, str] = {  # functions of flow that are methods too
+    "nonzero": f"{_SHAPE}; use where(), masked_fill() or a mask times the tensor",
+    "masked_select": f"{_SHAPE}; use where() or masked_fill()",
+    "unique": f"{_SHAPE}; one_hot(x, n).sum(0) counts classes",
+    "bincount": f"{_SHAPE}; one_hot(x, n).sum(0) counts classes",
+    "scatter": "two writes to one place have no order between ranks; use scatter_add(), or where() with one_hot()",
+    "scatter_": "two writes to one place have no order between ranks; use scatter_add_(), or where() with one_hot()",
+    **dict.fromkeys(("log2", "log10", "tan", "sinh", "cosh", "asin", "acos", "atan", "atan2"), _ROUNDED),
+}
+
+_TABLES: Mapping[str, Mapping[str, str]] = {
+    "flow": {
+        **_BOTH,
+        "einsum": "write it with @ (which broadcasts batch dimensions), transpose, permute and sum",
+        "tensordot": "write it with reshape and @",
+        "device": _PLACE,
+        "cuda": f'{_PLACE}; other back ends are bound with flow.bind_device("cuda", name)',
+        "Size": "shapes are plain tuples",
+        "FloatTensor": "flow.tensor(data, dtype=flow.float32) makes one",
+        "LongTensor": "flow.tensor(data, dtype=flow.int64) makes one",
+        "set_default_dtype": "the default is float32; give dtype= where another is wanted",
+        "get_default_dtype": "the default is float32",
+        "get_rng_state": "flow.default_generator().state is it",
+        "set_rng_state": "assign flow.default_generator().state",
+        "set_printoptions": "tensor.numpy() prints as NumPy's own print options say",
+        "inference_mode": "use flow.no_grad()",
+        "compile": "flow.nn.Graph compiles a model to a plan",
+        "jit": "flow.nn.Graph compiles a model to a plan",
+        "distributed": f"collectives follow from layouts; {_LAYOUT}; flow.get_rank() and flow.get_world_size() are here",
+        "comm": f"collectives follow from layouts: tensor.to_global(sbp=...) is each of them; {_LAYOUT}",
+        "env": "flow.get_rank() and flow.get_world_size() are here",
+        "utils": "data sets and loaders are in flow.data",
+        "linalg": "flow.norm() and flow.matmul() are here",
+        "amp": "float16 and bfloat16 are storage types: cast with tensor.half() or module.bfloat16()",
+        "multinomial": "flow.rand() and flow.cumsum() with a comparison draw from weights",
+    },
+    "Tensor": {
+        **_BOTH,
+        "is_cuda": "tensor.device is the device type",
+        "local_to_global": "to_global(placement, sbp) is for local tensors too",
+        "to_consistent": "it is called to_global(placement, sbp)",
+        "is_consistent": "it is called is_global",
+        "data_ptr": "values are immutable and may be shared, so addresses mean nothing",
+        "stride": "memory layout is not part of the semantics",
+        "storage": "memory layout is not part of the semantics",
+        "is_contiguous": "memory layout is not part of the semantics; contiguous() gives the tensor itself",
+        "unfold": "flow.nn.functional.unfold() gives the windows of images",
+        "share_memory_": "ranks share nothing; per_rank() and to_global() give each its part",
+        "pin_memory": "memory layout is not part of the semantics",
+    },
+    "nn": {
+        **dict.fromkeys(("parallel", "DataParallel"), f"data parallelism is a layout: module.to_global(p, B), batches S(0); {_LAYOUT}"),
+        **dict.fromkeys(("RNN", "LSTM", "GRU"), "write the loop over time with Linear; there is no recurrent layer"),
+        "Conv1d": "use Conv2d with a height of 1: x.unsqueeze(2), kernel_size=(1, k)",
+    },
+    "nn.functional": {
+        "conv1d": "use conv2d with a height of 1: x.unsqueeze(2), weight.unsqueeze(2)",
+        "interpolate": "repeat() and reshape() enlarge by whole factors",
+    },
+    "Module": {
+        "compile": "flow.nn.Graph compiles a model to a plan",
+        "register_full_backward_hook": "Tensor.register_hook() sees the gradient of a tensor",
+        "share_memory": "ranks share nothing; to_global() gives each its part",
+        "type": "to(dtype=...) casts the floating point parameters",
+    },
+}  # fmt: skip
+
+
+def absence(owner: str, name: str) -> str:
+    """What to write instead of `name`, as the end of a message: "" for a name nobody is known to expect."""
+    hint = _TABLES[owner].get(name)
+    return "" if hint is None else f": {hint}"
