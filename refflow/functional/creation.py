@@ -83,6 +83,17 @@ def tensor(
     wanted = dtype_named("tensor", array.dtype if dtype is None else dtype)
     from ..numerics import cast as cast_array
 
+    if (
+        array.dtype.kind in "iu"
+        and wanted.kind in "iu"
+        and array.size
+        and not isinstance(data, (np.ndarray, np.generic))
+    ):
+        room = np.iinfo(wanted)
+        if int(array.min()) < room.min or int(array.max()) > room.max:
+            raise DtypeError(
+                f"tensor: {int(array.min())} to {int(array.max())} does not fit {wanted.name} ({room.min} to {room.max})"
+            )
     with np.errstate(all="ignore"):
         array = np.array(cast_array(array, wanted), copy=True)
     layout, partial = _layout("tensor", array.shape, placement, sbp)
@@ -114,6 +125,13 @@ def place_array(array: np.ndarray[Any, Any], placement: Placement | None = None,
             else:
                 shards[rank] = backend.from_host(array[tuple(slice(lo, hi) for lo, hi in box)])
     return Value(Meta(array.shape, array.dtype, placement, sbp), shards)
+
+
+def as_tensor(data: Any, *, dtype: Any = None) -> Tensor:
+    """`data` itself if it is a tensor (of `dtype`), else a local tensor of it (copied)."""
+    if isinstance(data, Tensor):
+        return data if dtype is None else cast(data, dtype_named("as_tensor", dtype))
+    return tensor(data, dtype=dtype)
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -158,27 +176,46 @@ def full(
     """`fill_value` everywhere; dtype defaults to float32, int64 or bool after the value."""
     if dtype is None:
         dtype = bool_ if isinstance(fill_value, bool) else int64 if isinstance(fill_value, int) else float32
-    if not isinstance(fill_value, (bool, int, float, np.generic)):
-        raise DtypeError(f"full: fill_value must be a Python number, found {type(fill_value).__name__}")
-    shape = _shape("full", (size,))
-    layout, partial = _layout("full", shape, placement, sbp)
-    value = constant.full(shape=shape, value=fill_value, dtype=dtype_named("full", dtype), **layout)
+    return _filled("full", (size,), fill_value, dtype, placement, sbp, requires_grad)
+
+
+def _filled(
+    name: str,
+    size: tuple[Any, ...],
+    number: float,
+    dtype: Any,
+    placement: Placement | None,
+    sbp: Any,
+    requires_grad: bool,
+) -> Tensor:
+    """`full`, speaking of itself as `name`."""
+    if not isinstance(number, (bool, int, float, np.generic)):
+        raise DtypeError(f"{name}: fill_value must be a Python number, found {type(number).__name__}")
+    shape = _shape(name, size)
+    layout, partial = _layout(name, shape, placement, sbp)
+    value = constant.full(shape=shape, value=number, dtype=dtype_named(name, dtype), **layout)
     return _finish(value, partial, requires_grad)
 
 
-def zeros(*size: Any, dtype: Any = float32, **layout: Any) -> Tensor:
+def zeros(
+    *size: Any, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False
+) -> Tensor:
     """+0 everywhere."""
-    return full(sizes_of(size), 0, dtype=dtype, **layout)
+    return _filled("zeros", size, 0, dtype, placement, sbp, requires_grad)
 
 
-def ones(*size: Any, dtype: Any = float32, **layout: Any) -> Tensor:
+def ones(
+    *size: Any, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False
+) -> Tensor:
     """1 everywhere (under P: logically 1)."""
-    return full(sizes_of(size), 1, dtype=dtype, **layout)
+    return _filled("ones", size, 1, dtype, placement, sbp, requires_grad)
 
 
-def empty(*size: Any, dtype: Any = float32, **layout: Any) -> Tensor:
+def empty(
+    *size: Any, dtype: Any = float32, placement: Placement | None = None, sbp: Any = None, requires_grad: bool = False
+) -> Tensor:
     """+0 everywhere: an uninitialised value would not be the same bits twice."""
-    return zeros(*size, dtype=dtype, **layout)
+    return _filled("empty", size, 0, dtype, placement, sbp, requires_grad)
 
 
 def _like(x: Tensor, dtype: Any) -> dict[str, Any]:
@@ -186,19 +223,19 @@ def _like(x: Tensor, dtype: Any) -> dict[str, Any]:
     return {"dtype": x.dtype if dtype is None else dtype, **layout}
 
 
-def full_like(x: Tensor, fill_value: float, *, dtype: Any = None) -> Tensor:
+def full_like(x: Tensor, fill_value: float, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """`fill_value` in the shape, dtype and layout of `x`."""
-    return full(x.shape, fill_value, **_like(x, dtype))
+    return full(x.shape, fill_value, requires_grad=requires_grad, **_like(x, dtype))
 
 
-def zeros_like(x: Tensor, *, dtype: Any = None) -> Tensor:
+def zeros_like(x: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """+0 in the shape, dtype and layout of `x`."""
-    return full_like(x, 0, dtype=dtype)
+    return full_like(x, 0, dtype=dtype, requires_grad=requires_grad)
 
 
-def ones_like(x: Tensor, *, dtype: Any = None) -> Tensor:
+def ones_like(x: Tensor, *, dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """1 in the shape, dtype and layout of `x`."""
-    return full_like(x, 1, dtype=dtype)
+    return full_like(x, 1, dtype=dtype, requires_grad=requires_grad)
 
 
 empty_like = zeros_like
@@ -216,7 +253,9 @@ def arange(
     """start, start + step, … below end; element i is start + i step, one product and one sum."""
     first, last = (0, start) if end is None else (start, end)
     if step == 0 or not all(math.isfinite(number) for number in (first, last, step)):
-        raise AttributeValueError(f"arange: start, end and step must be finite, step not 0; found {first}, {last}, {step}")
+        raise AttributeValueError(
+            f"arange: start, end and step must be finite, step not 0; found {first}, {last}, {step}"
+        )
     length = max(0, math.ceil((last - first) / step))
     if dtype is None:
         dtype = int64 if all(isinstance(n, int) for n in (first, last, step)) else float32
@@ -226,9 +265,7 @@ def arange(
     )
 
 
-def linspace(
-    start: float, end: float, steps: int, *, placement: Placement | None = None, sbp: Any = None
-) -> Tensor:
+def linspace(start: float, end: float, steps: int, *, placement: Placement | None = None, sbp: Any = None) -> Tensor:
     """`steps` float32 numbers from start to end: start + i step in the first half, end - (steps - 1 - i) step after."""
     if steps < 0:
         raise AttributeValueError(f"linspace: steps must be >= 0, found {steps}")
@@ -308,16 +345,41 @@ def _floating(name: str, dtype: Any) -> Dtype:
     return wanted
 
 
+def rand_like(
+    x: Tensor, *, dtype: Any = None, generator: Generator | None = None, requires_grad: bool = False
+) -> Tensor:
+    """`rand` in the shape, dtype and layout of `x` (B where x has P)."""
+    return rand(*x.shape, generator=generator, requires_grad=requires_grad, **_like_drawn(x, dtype))
+
+
+def randn_like(
+    x: Tensor, *, dtype: Any = None, generator: Generator | None = None, requires_grad: bool = False
+) -> Tensor:
+    """`randn` in the shape, dtype and layout of `x` (B where x has P)."""
+    return randn(*x.shape, generator=generator, requires_grad=requires_grad, **_like_drawn(x, dtype))
+
+
+def _like_drawn(x: Tensor, dtype: Any) -> dict[str, Any]:
+    layout = {"placement": x.placement, "sbp": reduced(x.sbp)} if x.is_global else {}
+    return {"dtype": x.dtype if dtype is None else dtype, **layout}
+
+
 def randint(
     low: int,
-    high: int,
-    size: Sequence[int],
+    high: int | Sequence[int],
+    size: Sequence[int] | None = None,
     *,
     generator: Generator | None = None,
     placement: Placement | None = None,
     sbp: Any = None,
 ) -> Tensor:
-    """int64, uniform on [low, high)."""
+    """int64, uniform on [low, high); as in PyTorch ``randint(high, size)`` starts at 0."""
+    if size is None:
+        if not isinstance(high, Sequence):
+            raise AttributeValueError(
+                f"randint: needs randint(high, size) or randint(low, high, size), found {low}, {high}"
+            )
+        low, high, size = 0, low, high
     bounds = {"low": whole_number("randint", "low", low), "high": whole_number("randint", "high", high)}
     return draw(ops.randint, _shape("randint", (size,)), generator, placement, sbp, **bounds)
 
@@ -345,6 +407,7 @@ def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
 
 
 __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself
-    "tensor", "from_numpy", "per_rank", "full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_like",
-    "empty_like", "arange", "linspace", "eye", "rand", "randn", "randint", "randperm", "normal", "bernoulli",
+    "tensor", "as_tensor", "from_numpy", "per_rank", "full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_like",
+    "empty_like", "arange", "linspace", "eye", "rand", "randn", "rand_like", "randn_like", "randint",
+    "randperm", "normal", "bernoulli",
 ]  # fmt: skip

@@ -310,7 +310,7 @@ def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:
 
     Errors: `AttributeValueError` without num_classes (PyTorch's default would make the shape depend on data).
     """
-    if whole_number("one_hot", "num_classes", num_classes) < 0:
+    if whole_number("one_hot", "num_classes", num_classes) == -1:
         raise AttributeValueError("one_hot: give num_classes; the largest index would make the shape depend on data")
     if not is_integer(index.dtype):
         raise DtypeError(f"one_hot: needs integers, found {index.dtype.name}")
@@ -335,6 +335,6 @@ def equal(x: Tensor, y: Tensor) -> bool:
 
 __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself
     "MaxResult", "sum", "mean", "var", "std", "norm", "amax", "amin", "max", "min", "argmax", "argmin", "prod",
-    "any", "all", "matmul", "mm", "bmm", "mv", "dot", "outer", "cumsum", "cumprod", "argsort", "sort", "topk", "index_select",
-    "gather", "scatter_add", "index_add", "one_hot", "allclose", "equal",
+    "any", "all", "matmul", "mm", "bmm", "mv", "dot", "outer", "cumsum", "cumprod", "argsort", "sort", "topk",
+    "index_select", "gather", "scatter_add", "index_add", "one_hot", "allclose", "equal",
 ]  # fmt: skip

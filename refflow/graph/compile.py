@@ -8,11 +8,12 @@ micro-step, the rest once a call, with repeat, acc and pack between them.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..boxing import Layout, Step
+from ..boxing import Layout, Piece, Step
 from ..boxing import plan as boxing_plan
 from ..boxing.run import Moved, assembled
 from ..ir import Meta, Node, Value, lower
@@ -222,6 +223,7 @@ class _Compiler:
                 kind, payload = "pack", cast(Payload, join)
             task = self._task(name, rank, payload, [self.at[key(value), rank]], kind=kind, count=self.steps)
             self._holds(whole, rank, task)
+            self.late.add(self.at[key(whole), rank])
         return whole
 
     def _into_time(self, whole: Value, output: Value) -> None:
@@ -261,7 +263,9 @@ class _Compiler:
                 Moved(step.kind, travelling(step, m, self.steps) * value.meta.dtype.itemsize, source, target)
                 for m in range(self.steps if micro else 1)
             ]
+            late = not self.late.isdisjoint(here.values())
             here = self._step(f"{step.kind} {self._name(output)}.{i}", step, here, output.meta, micro)
+            self.late.update(here.values() if late else ())
         for rank in _ranks(output.meta):
             self.at[key(output), rank] = here[rank]
 
@@ -285,7 +289,7 @@ class _Compiler:
                 wanted[rank if rank in here else next(iter(here)), rank] = None
         arrived: dict[tuple[int, int], int] = {}
         for source, target in wanted:
-            arrived[source, target] = self._cut(name, step, here[source], source, target, micro, backend)
+            arrived[source, target] = self._cut(name, step, here[source], source, target, micro, meta)
         made = {}
         for rank in dict.fromkeys(t // steps for t in step.assemblies):
             sources = [source for source, target in wanted if target == rank]
@@ -300,23 +304,26 @@ class _Compiler:
             inputs = [arrived[source, rank] for source in sources]
             task = self._task(f"{name}@{rank}", rank, payload, inputs)
             number = self.number if micro else 1
-            made[rank] = self.builder.register(f"{name}@{rank}", task, number=number)
+            size = max(math.prod(step.assemblies[rank * steps + m].shape) for m in range(steps if micro else 1))
+            made[rank] = self.builder.register(f"{name}@{rank}", task, number=number, bytes=size * meta.dtype.itemsize)
         return made
 
-    def _cut(self, name: str, step: Step, register: int, source: int, target: int, micro: bool, backend: Any) -> int:
+    def _cut(self, name: str, step: Step, register: int, source: int, target: int, micro: bool, meta: Meta) -> int:
         """The pieces of `source` that `target` needs, cut and sent; the register they arrive in."""
-        steps, cut = self.steps, backend.kernel("slice_box")
+        steps, cut, itemsize = self.steps, _backend(meta).kernel("slice_box"), meta.dtype.itemsize
+
+        def pieces(m: int) -> list[Piece]:
+            addends = step.assemblies[target * steps + m].addends
+            return [piece for addend in addends for piece in addend if piece.source // steps == source]
 
         def payload(at: Any, array: Array) -> list[Array]:
-            m = at.position if micro else 0
-            assembly = step.assemblies[target * steps + m]
-            mine = [p for addend in assembly.addends for p in addend if p.source // steps == source]
-            return [cut(array, slices=piece.source_slices) for piece in mine]
+            return [cut(array, slices=piece.source_slices) for piece in pieces(at.position if micro else 0)]
 
         number = self.number if micro else 1
         title = f"{name} cut {source}>{target}"
         task = self._task(title, source, payload, [register])
-        moved = self.builder.register(title, task, number=number)
+        size = max(sum(piece.elements for piece in pieces(m)) for m in range(steps if micro else 1))
+        moved = self.builder.register(title, task, number=number, bytes=size * itemsize)
         if source == target:
             return moved
         return self.builder.message(moved, target, capacity=number, number=number, name=title)

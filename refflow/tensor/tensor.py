@@ -312,7 +312,8 @@ class Tensor:
         """This tensor in another layout, or local parts as a global tensor.
 
         A cell of its own, even in the layout this one has.  Args: `placement` (default: as it is), `sbp` one or one per
-        mesh axis (default: as it is, S stays S), `grad_sbp` the layout the gradient is brought to first, `check_meta` whether local parts are compared over the ranks.
+        mesh axis (default: as it is, S stays S), `grad_sbp` the layout the gradient is brought to first, `check_meta`
+        whether local parts are compared over the ranks.
         Errors: `SbpError`, `PlacementError`, `ShapeError`, `ReplicaError`.  Source: BOX-*, BORDER-LOCAL-TO-GLOBAL.
         """
         value = self.value
