@@ -6,9 +6,11 @@ import refflow as flow
 
 from __future__ import annotations
 
+from math import inf, nan, pi
 from typing import Any as _Any
 
 from . import autograd, data, errors, layout, nn, numerics, optim
+from .absent import absence as _absence
 from .boxing import comm_log
 from .checkpoint import load, save
 from .errors import RefflowError
@@ -17,6 +19,7 @@ from .functional.arithmetic import *  # noqa: F403
 from .functional.creation import *  # noqa: F403
 from .functional.movement import *  # noqa: F403
 from .functional.reduction import *  # noqa: F403
+from .functional.softmax import *  # noqa: F403
 from .layout import sbp
 from .layout.placement import Placement, placement
 from .numerics import (
@@ -24,9 +27,11 @@ from .numerics import (
     bfloat16,
     check_subnormals,
     digest,
+    finfo,
     float16,
     float32,
     float64,
+    iinfo,
     int8,
     int32,
     int64,
@@ -34,6 +39,11 @@ from .numerics import (
     uint8,
 )
 from .numerics import bool_ as bool
+from .numerics import float16 as half
+from .numerics import float32 as float
+from .numerics import float64 as double
+from .numerics import int32 as int
+from .numerics import int64 as long
 from .pictures import Picture, draw_boxing, draw_layout
 from .random import Generator
 from .state import boxing, default_generator, manual_seed, signatures
@@ -54,7 +64,7 @@ def __getattr__(name: str) -> _Any:
         from .graph import amp
 
         return amp
-    raise AttributeError(f"module 'refflow' has no attribute {name!r}")
+    raise AttributeError(f"module 'refflow' has no attribute {name!r}{_absence('flow', name)}")
 
 
 def _graphs_of_nn(name: str) -> _Any:
@@ -67,7 +77,7 @@ def _graphs_of_nn(name: str) -> _Any:
         from .graph import module
 
         return module
-    raise AttributeError(f"module 'refflow.nn' has no attribute {name!r}")
+    raise AttributeError(f"module 'refflow.nn' has no attribute {name!r}{_absence('nn', name)}")
 
 
 vars(nn)["__getattr__"] = _graphs_of_nn

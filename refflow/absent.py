@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_LAYOUT = 'a layout is all it takes: placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0)'
+_LAYOUT = 'flow.ones(4, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0)) is spread over two ranks'
 _SHAPE = "its shape would depend on data, which refflow does not have"
 _ROUNDED = "refflow defines the elementwise functions that it rounds correctly, and this is none of them"
+_DATA_PARALLEL = "it is a layout: module.to_global(placement, flow.sbp.broadcast), batches under flow.sbp.split(0)"
 _PLACE = 'a string such as "cpu" or a flow.placement says where a tensor lives'
 
 _BOTH: Mapping[str, str] = {  # functions of flow that are methods too
@@ -41,16 +42,16 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
         "inference_mode": "use flow.no_grad()",
         "compile": "flow.nn.Graph compiles a model to a plan",
         "jit": "flow.nn.Graph compiles a model to a plan",
-        "distributed": f"collectives follow from layouts; {_LAYOUT}; flow.get_rank() and flow.get_world_size() are here",
-        "comm": f"collectives follow from layouts: tensor.to_global(sbp=...) is each of them; {_LAYOUT}",
+        "distributed": f"flow.get_rank() and flow.get_world_size() are here, and collectives follow from layouts: {_LAYOUT}",
+        "comm": f"tensor.to_global(sbp=...) is each of the collectives: {_LAYOUT}",
         "env": "flow.get_rank() and flow.get_world_size() are here",
         "utils": "data sets and loaders are in flow.data",
-        "linalg": "flow.norm() and flow.matmul() are here",
-        "amp": "float16 and bfloat16 are storage types: cast with tensor.half() or module.bfloat16()",
+        "linalg": "flow.norm() and @ are here",
         "multinomial": "flow.rand() and flow.cumsum() with a comparison draw from weights",
     },
     "Tensor": {
         **_BOTH,
+        "type": "dtype tells the element type, to(dtype) converts",
         "is_cuda": "tensor.device is the device type",
         "local_to_global": "to_global(placement, sbp) is for local tensors too",
         "to_consistent": "it is called to_global(placement, sbp)",
@@ -64,7 +65,7 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
         "pin_memory": "memory layout is not part of the semantics",
     },
     "nn": {
-        **dict.fromkeys(("parallel", "DataParallel"), f"data parallelism is a layout: module.to_global(p, B), batches S(0); {_LAYOUT}"),
+        **dict.fromkeys(("parallel", "DataParallel"), _DATA_PARALLEL),
         **dict.fromkeys(("RNN", "LSTM", "GRU"), "write the loop over time with Linear; there is no recurrent layer"),
         "Conv1d": "use Conv2d with a height of 1: x.unsqueeze(2), kernel_size=(1, k)",
     },

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import SbpError
+from .errors import AttributeValueError, SbpError
 from .ir import SPECIAL, Option, Primitive, Value, options, parse
 from .ir.bind import EAGER
 from .ir.signature import candidates
@@ -45,7 +45,9 @@ class Explanations:
     steps: list[Explanation] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.steps))
+        return "\n".join(map(str, self.steps)) or (
+            "no operation chose a signature: none ran on global tensors, or they only moved (draw_boxing shows that)"
+        )
 
     __repr__ = __str__
 
@@ -84,7 +86,13 @@ def describe(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanations:
     """Runs ``function(*args)`` and tells, for each primitive in it, the candidate signatures, their bytes and the
     reason of the choice.
+
+    Errors: `AttributeValueError` if given a result instead of a function.
     """
+    if not callable(function):
+        raise AttributeValueError(
+            f"explain: needs a function, then its arguments, as in explain(flow.matmul, x, w); found {type(function).__name__}"
+        )
     recorder = _Recorder()
     with Override(interpreters=(*settings().interpreters, recorder), grad=False):
         function(*args, **kwargs)

@@ -75,17 +75,31 @@ class Override:
     """Settings changed from now on; as a context manager, until the block ends."""
 
     def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+        self._entered = False
+        self._stack: list[dict[str, Any]] = []  # what was in force before, for each time it was set
+        self._set()
+
+    def _set(self) -> None:
         before = settings()
-        self._before = {name: getattr(before, name) for name in changes}
-        _settings.set(replace(before, **changes))
+        self._stack.append({name: getattr(before, name) for name in self._changes})
+        _settings.set(replace(before, **self._changes))
 
     def __enter__(self) -> Self:
+        if self._entered:
+            self._set()  # a second `with` block of the same object
+        self._entered = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _settings.set(replace(settings(), **self._before))  # what else was set meanwhile stays
+        _settings.set(replace(settings(), **self._stack.pop()))  # what else was set meanwhile stays
+
+    def __repr__(self) -> str:
+        now = settings()
+        shown = (now.world.describe() if name == "world" else f"{name} changed" for name in self._changes)
+        return f"<in force: {', '.join(shown)}; as a `with` block, until it ends>"
 
 
 def signatures(policy: str) -> Override:

@@ -15,7 +15,8 @@ from ..kernels import Array, Backend
 from ..numerics import identity
 from ..state import Override, settings
 from ..world import Transfer, World
-from .plan import Assembly, Layout, Plan, Step
+from ..world.base import refuse_foreign
+from .plan import Assembly, Layout, Plan, Step, format_sbp
 
 Shards = Mapping[int, Array]
 
@@ -30,23 +31,25 @@ class Moved:
     target: Layout
 
     def __str__(self) -> str:
-        return f"{self.kind:15s} {self.bytes:>10d} B   {self.source} -> {self.target}"
+        where = f" on {self.target.placement}" if self.source.placement == self.target.placement else ""
+        ends = (format_sbp(self.source.sbp), format_sbp(self.target.sbp)) if where else (self.source, self.target)
+        return f"{self.kind:15s} {self.bytes:>10d} B   {ends[0]} -> {ends[1]}{where}"
 
 
-@dataclass
+@dataclass(repr=False)
 class CommLog:
     """Every move of the block it is open for, in order; iterable and printable."""
 
     moves: list[Moved] = field(default_factory=list)
-    _override: Override | None = None
+    _open: list[Override] = field(default_factory=list)
 
     def __enter__(self) -> Self:
-        self._override = Override(logs=(*settings().logs, self))
+        logs = settings().logs
+        self._open.append(Override(logs=logs if any(log is self for log in logs) else (*logs, self)))
         return self
 
     def __exit__(self, *trace: Any) -> None:
-        assert self._override is not None
-        self._override.__exit__(None, None, None)
+        self._open.pop().__exit__(None, None, None)
 
     def __iter__(self) -> Iterator[Moved]:
         return iter(self.moves)
@@ -70,9 +73,14 @@ class CommLog:
     def __str__(self) -> str:
         return "\n".join(map(str, self.moves)) or "nothing moved"
 
+    __repr__ = __str__
+
 
 def comm_log() -> CommLog:
-    """``with flow.comm_log() as log:`` lists every move of the block (BOX-LOG)."""
+    """``with flow.comm_log() as log:`` lists every move of the block (BOX-LOG).
+
+    ``print(log)`` shows them, ``log.bytes`` is their sum, ``log.by_kind()`` a table of collectives.
+    """
     return CommLog()
 
 
@@ -81,6 +89,10 @@ def run(plan: Plan, shards: Shards, dtype: np.dtype[Any]) -> dict[int, Array]:
     state = settings()
     target = state.backend(plan.target.placement.type)
     backend = state.backend(plan.source.placement.type)
+    top = max(plan.source.placement.top, plan.target.placement.top)
+    refuse_foreign(
+        "to_global", top, shards, (r for r in state.world.owned if r in plan.source.placement), state.world
+    )
     for step in plan.steps:
         for log in state.logs:
             log.moves.append(Moved(step.kind, step.elements * dtype.itemsize, plan.source, plan.target))

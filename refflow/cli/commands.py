@@ -58,7 +58,12 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_train(commands)
     _add_run(commands)
-    check = commands.add_parser("check", help="check this machine's arithmetic against the profile")
+    check = commands.add_parser(
+        "check", help="check this machine's arithmetic against the profile", allow_abbrev=False,
+        description="Check that this machine and its NumPy compute what the arithmetic profile says, to the bit: fused"
+        " multiply-add, subnormal numbers, the shape of sums, elementary functions, random numbers. A few seconds."
+        " Exit code 0 if all pass, else 1.",
+    )  # fmt: skip
     check.set_defaults(command=_check)
     bench = commands.add_parser("bench", help="measure how fast refflow is here")
     bench.add_argument("what", choices=["eager"], help="eager: a training step, one operation, the import")
@@ -112,7 +117,9 @@ def _add_run(commands: Any) -> None:
     parser = commands.add_parser(
         "run", help="run a script in a world of N ranks", epilog=EPILOG, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Run a Python script in a virtual world of N ranks in this process; the script itself stays unchanged.",
+        description="Run a Python script in a virtual world of N ranks in this process; the script itself stays unchanged."
+        "\nIt runs once, for all ranks: flow.placement(\"cpu\", range(N)) names them.  Code that asks for its own rank"
+        "\n(flow.get_rank()) needs a process per rank (mpiexec) or flow.spmd(N, function).",
     )  # fmt: skip
     parser.add_argument("--ranks", type=_count, metavar="N", help="number of ranks (default: 1, or the MPI processes)")
     parser.add_argument("script", help="the Python file")

@@ -6,6 +6,7 @@ the tensor's dtype.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,10 +33,28 @@ def cast_value(value: Value, dtype: Dtype) -> Value:
     return value if value.meta.dtype == dtype else ops.cast(value, dtype=dtype)
 
 
-def scalar_like(number: bool | int | float, value: Value, dtype: Dtype) -> Value:
-    """A 0-d constant of `dtype` beside `value`; `DataError` for an int beyond int64."""
-    if isinstance(number, int) and is_integer(dtype) and not -(2**63) <= number < 2**63:
-        raise DataError(f"{number} does not fit into int64")
+def number_for(name: str, number: Any, dtype: Dtype) -> bool | int | float:
+    """`number` as a Python number that rounds to `dtype` once; `DtypeError` for what is none, `DataError` for an int
+    beyond int64 where integers are wanted.
+    """
+    plain = number.item() if isinstance(number, np.generic) else number
+    if not isinstance(plain, (bool, int, float)):
+        raise DtypeError(f"{name}: needs a Python number, found {type(number).__name__}; item() makes one of a tensor")
+    if isinstance(plain, float) or -(2**63) <= plain < 2**63:
+        return plain
+    if is_integer(dtype):
+        raise DataError(f"{name}: an int of {plain.bit_length()} bits does not fit into int64")
+    cut = plain.bit_length() - 53  # to odd: the rounding to `dtype`, at most 53 bits, is then as if it were the only one
+    odd = abs(plain) >> cut | bool(abs(plain) & ((1 << cut) - 1))
+    try:
+        return float(plain) if dtype.itemsize == 8 else math.copysign(math.ldexp(odd, cut), plain)
+    except OverflowError:
+        return math.inf if plain > 0 else -math.inf
+
+
+def scalar_like(number: bool | int | float, value: Value, dtype: Dtype, name: str = "operand") -> Value:
+    """A 0-d constant of `dtype` beside `value` (`number_for`)."""
+    number = number_for(name, number, dtype)
     meta = value.meta
     where: dict[str, Any] = {}
     if meta.placement is not None:
@@ -87,11 +106,11 @@ def operands(
     if isinstance(x, Tensor):
         number = y.item() if isinstance(y, np.generic) else y
         dtype = to(promote_scalar(x.dtype, number))
-        return cast_value(x.value, dtype), scalar_like(number, x.value, dtype)  # type: ignore[arg-type]
+        return cast_value(x.value, dtype), scalar_like(number, x.value, dtype, name)  # type: ignore[arg-type]
     if isinstance(y, Tensor):
         number = x.item() if isinstance(x, np.generic) else x
         dtype = to(promote_scalar(y.dtype, number))
-        return scalar_like(number, y.value, dtype), cast_value(y.value, dtype)
+        return scalar_like(number, y.value, dtype, name), cast_value(y.value, dtype)
     raise DtypeError(f"{name}: at least one operand must be a tensor")
 
 
@@ -199,7 +218,7 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
 def masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
     """x with `value` where `mask` holds."""
     require_tensor("masked_fill", mask)
-    return Tensor(ops.where(mask.value, scalar_like(value, x.value, x.dtype), x.value))
+    return Tensor(ops.where(mask.value, scalar_like(value, x.value, x.dtype, "masked_fill"), x.value))
 
 
 def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
@@ -227,6 +246,16 @@ def isclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8) -> Ten
     """Whether |x - y| <= atol + rtol |y|, or x == y (which equal infinities are); for looking, not for tests of bits."""
     near = le(absolute(sub(x, y)), add(mul(absolute(y), rtol), atol))
     return logical_or(logical_and(near, isfinite(y)), eq(x, y))
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether `x` is a tensor."""
+    return isinstance(x, Tensor)
+
+
+def numel(x: Tensor) -> int:
+    """The number of elements of the logical tensor."""
+    return require_tensor("numel", x).numel()
 
 
 def is_floating_point(x: Tensor) -> bool:
@@ -272,5 +301,6 @@ __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for r
     "minimum", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "neg", "absolute",
     "sign", "abs", "floor", "ceil", "trunc", "round", "sqrt", "rsqrt", "exp", "log", "log1p", "expm1", "tanh",
     "sigmoid", "erf", "sin", "cos", "isnan", "isinf", "isfinite", "logical_not", "relu", "square", "reciprocal",
-    "where", "masked_fill", "clamp", "clip", "cast", "to", "isclose", "is_floating_point",
+    "where", "masked_fill", "clamp", "clip", "cast", "to", "isclose",
+    "is_floating_point", "is_tensor", "numel",
 ]  # fmt: skip

@@ -14,14 +14,14 @@ import numpy as np
 from ..errors import AttributeValueError, DtypeError, RefflowError, ReplicaError, SbpError, ShapeError
 from ..ir import Meta, Primitive, Value, to_global
 from ..layout import NdSbp, Partial, Placement, boxes, broadcast, normalize, reduced
-from ..numerics import bool_, digest, float32, int64, is_float
+from ..numerics import bool_, digest, float32, float64, int64, is_float
 from ..ops import constant
 from ..ops import creation as ops
 from ..ops.border import is_partial
 from ..random import Generator
 from ..state import default_generator, settings
 from ..tensor.tensor import Tensor, check_ranks
-from .arithmetic import add, cast, dtype_named, ge, lt, mul, where
+from .arithmetic import add, cast, dtype_named, ge, lt, mul, number_for, where
 from .movement import sizes_of, whole_number
 from .reduction import argsort
 
@@ -83,6 +83,8 @@ def tensor(
     wanted = dtype_named("tensor", array.dtype if dtype is None else dtype)
     from ..numerics import cast as cast_array
 
+    if array.dtype == object:  # ints beyond int64
+        array = np.array([number_for("tensor", one, wanted) for one in array.flat], float64).reshape(array.shape)
     if (
         array.dtype.kind in "iu"
         and wanted.kind in "iu"
@@ -189,11 +191,10 @@ def _filled(
     requires_grad: bool,
 ) -> Tensor:
     """`full`, speaking of itself as `name`."""
-    if not isinstance(number, (bool, int, float, np.generic)):
-        raise DtypeError(f"{name}: fill_value must be a Python number, found {type(number).__name__}")
-    shape = _shape(name, size)
+    shape, wanted = _shape(name, size), dtype_named(name, dtype)
+    number = number_for(name, number, wanted)
     layout, partial = _layout(name, shape, placement, sbp)
-    value = constant.full(shape=shape, value=number, dtype=dtype_named(name, dtype), **layout)
+    value = constant.full(shape=shape, value=number, dtype=wanted, **layout)
     return _finish(value, partial, requires_grad)
 
 
@@ -259,15 +260,15 @@ def arange(
     length = max(0, math.ceil((last - first) / step))
     if dtype is None:
         dtype = int64 if all(isinstance(n, int) for n in (first, last, step)) else float32
+    wanted = dtype_named("arange", dtype)
+    first, step = (number_for("arange", number, wanted) for number in (first, step))
     layout, partial = _layout("arange", (length,), placement, sbp)
-    return _finish(
-        ops.arange(start=first, step=step, length=length, dtype=dtype_named("arange", dtype), **layout), partial, False
-    )
+    return _finish(ops.arange(start=first, step=step, length=length, dtype=wanted, **layout), partial, False)
 
 
 def linspace(start: float, end: float, steps: int, *, placement: Placement | None = None, sbp: Any = None) -> Tensor:
     """`steps` float32 numbers from start to end: start + i step in the first half, end - (steps - 1 - i) step after."""
-    if steps < 0:
+    if whole_number("linspace", "steps", steps) < 0:
         raise AttributeValueError(f"linspace: steps must be >= 0, found {steps}")
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     layout, partial = _layout("linspace", (steps,), placement, sbp)
@@ -348,14 +349,14 @@ def _floating(name: str, dtype: Any) -> Dtype:
 def rand_like(
     x: Tensor, *, dtype: Any = None, generator: Generator | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """`rand` in the shape, dtype and layout of `x` (B where x has P)."""
+    """`rand` in the shape, dtype and layout of `x` (P reduced)."""
     return rand(*x.shape, generator=generator, requires_grad=requires_grad, **_like_drawn(x, dtype))
 
 
 def randn_like(
     x: Tensor, *, dtype: Any = None, generator: Generator | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """`randn` in the shape, dtype and layout of `x` (B where x has P)."""
+    """`randn` in the shape, dtype and layout of `x` (P reduced)."""
     return randn(*x.shape, generator=generator, requires_grad=requires_grad, **_like_drawn(x, dtype))
 
 
@@ -379,7 +380,7 @@ def randint(
             raise AttributeValueError(
                 f"randint: needs randint(high, size) or randint(low, high, size), found {low}, {high}"
             )
-        low, high, size = 0, low, high
+        size, high, low = high, low, 0
     bounds = {"low": whole_number("randint", "low", low), "high": whole_number("randint", "high", high)}
     return draw(ops.randint, _shape("randint", (size,)), generator, placement, sbp, **bounds)
 
@@ -407,7 +408,7 @@ def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
 
 
 __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself
-    "tensor", "as_tensor", "from_numpy", "per_rank", "full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_like",
-    "empty_like", "arange", "linspace", "eye", "rand", "randn", "rand_like", "randn_like", "randint",
+    "tensor", "as_tensor", "from_numpy", "per_rank", "full", "zeros", "ones", "empty", "full_like", "zeros_like",
+    "ones_like", "empty_like", "arange", "linspace", "eye", "rand", "randn", "rand_like", "randn_like", "randint",
     "randperm", "normal", "bernoulli",
 ]  # fmt: skip

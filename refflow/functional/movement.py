@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import AttributeValueError, IndexOutOfRange, ShapeError
+from ..errors import AttributeValueError, DtypeError, IndexOutOfRange, ShapeError
 from ..ops import shape as ops
 from ..tensor.tensor import Tensor
 from ..tensor.view import Lens, expand_lens, reshape_lens, slice_lens, transpose_lens
-from .arithmetic import cast, cast_value, require_tensor, result_type
+from .arithmetic import cast, cast_value, number_for, require_tensor, result_type
 
 Shape = tuple[int, ...]
 
@@ -144,7 +144,7 @@ def movedim(x: Tensor, source: int, destination: int) -> Tensor:
 
 def expand(x: Tensor, *sizes: Any) -> Tensor:
     """Size-1 and new leading dimensions repeated to `sizes` (-1: as it is).  A view that cannot be written to."""
-    new = list(sizes_of(sizes))
+    new = [whole_number("expand", "a size", n) for n in sizes_of(sizes)]
     extra = len(new) - x.ndim
     if extra < 0:
         raise ShapeError(f"expand: {x.shape} has more dimensions than {tuple(new)}")
@@ -208,7 +208,10 @@ def basic_index(x: Tensor, key: tuple[Any, ...]) -> tuple[Lens, Shape]:
 def _cut(key: Any, size: int, d: int) -> tuple[int, int | None, int, bool]:
     """start, stop (None: all of it), step of one index, and whether the dimension stays."""
     if isinstance(key, slice):
-        start, stop, step = key.indices(size)
+        try:
+            start, stop, step = key.indices(size)
+        except (TypeError, ValueError) as error:
+            raise AttributeValueError(f"index: {key} is not a slice of ints with a step that is not 0: {error}") from None
         if step < 0:
             raise AttributeValueError(f"index: a negative step ({step}) needs flip(), as in PyTorch")
         if (start, step) == (0, 1) and stop == size:
@@ -284,12 +287,19 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 # --- joining and the rest -------------------------------------------------------------------------------------------
 
 
+def _several(name: str, tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The tensors of a list, a tuple or any other iterable, at least one."""
+    if isinstance(tensors, Tensor) or not isinstance(tensors, Iterable):
+        raise DtypeError(f"{name}: needs a list of tensors, found {type(tensors).__name__}")
+    found = [require_tensor(name, one) for one in tensors]
+    if not found:
+        raise ShapeError(f"{name}: needs at least one tensor")
+    return found
+
+
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors joined along `dim`; they must agree elsewhere."""
-    if not tensors:
-        raise ShapeError("cat: needs at least one tensor")
-    for one in tensors:
-        require_tensor("cat", one)
+    tensors = _several("cat", tensors)
     d = dim_of("cat", dim, tensors[0].ndim)
     dtype = tensors[0].dtype
     for one in tensors[1:]:
@@ -302,10 +312,7 @@ concat = cat
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Tensors of one shape side by side along a new dimension `dim`."""
-    if not tensors:
-        raise ShapeError("stack: needs at least one tensor")
-    for one in tensors:
-        require_tensor("stack", one)
+    tensors = _several("stack", tensors)
     d = dim_of("stack", dim, tensors[0].ndim + 1)
     if len({one.shape for one in tensors}) > 1:
         raise ShapeError(f"stack: tensors must have one shape, found {', '.join(str(one.shape) for one in tensors)}")
@@ -323,7 +330,7 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.
     low, high = [0] * x.ndim, [0] * x.ndim
     for i in range(len(pad) // 2):
         low[-1 - i], high[-1 - i] = (whole_number("pad", "a size", n) for n in pad[2 * i : 2 * i + 2])
-    return Tensor(ops.pad(x.value, low=tuple(low), high=tuple(high), value=float(value)))
+    return Tensor(ops.pad(x.value, low=tuple(low), high=tuple(high), value=number_for("pad", value, x.dtype)))
 
 
 def flip(x: Tensor, *dims: Any) -> Tensor:
@@ -351,12 +358,12 @@ def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | Non
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with 0 above the given diagonal."""
-    return Tensor(ops.tril(x.value, diagonal=diagonal))
+    return Tensor(ops.tril(x.value, diagonal=whole_number("tril", "diagonal", diagonal)))
 
 
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with 0 below the given diagonal."""
-    return Tensor(ops.triu(x.value, diagonal=diagonal))
+    return Tensor(ops.triu(x.value, diagonal=whole_number("triu", "diagonal", diagonal)))
 
 
 def clone(x: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from ..ops import indexing as index_ops
 from ..ops import reduction as ops
 from ..ops import shape as shape_ops
 from ..tensor.tensor import Tensor
-from .arithmetic import cast, cast_value, div, mul, require_tensor, result_type, sqrt, sub
+from .arithmetic import cast, cast_value, div, dtype_named, mul, require_tensor, result_type, sqrt, sub
 from .movement import dim_of, narrow, reshape, unsqueeze, whole_number
 from .precision import in_float32
 
@@ -54,7 +54,7 @@ def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: np.dtype[A
     float32.
     """
     dims = dims_of("sum", require_tensor("sum", x), dim)
-    wanted = dtype or (x.dtype if is_float(x.dtype) else int64)
+    wanted = dtype_named("sum", dtype or (x.dtype if is_float(x.dtype) else int64))
     inner = float32 if is_half(wanted) else wanted
     result = Tensor(cast_value(shape_ops.sum_(cast_value(x.value, inner), dims=dims), wanted))
     return _kept(x, result, dims, keepdim)
@@ -294,13 +294,21 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """x plus, at each place, the tree over the source index of what goes there; x is added last (NUM-SCATTER)."""
     d = dim_of("scatter_add", dim, x.ndim)
+    _beside("scatter_add", x, index, d)
     moved = index_ops.scatter_add(index.value, src.value, dim=d, size=x.shape[d])
     return Tensor(elementwise.add(x.value, moved))
+
+
+def _beside(name: str, x: Tensor, moved: Tensor, d: int) -> None:
+    """`ShapeError` unless two tensors agree in all dimensions but d: what is added does not broadcast."""
+    if moved.ndim != x.ndim or any(a != b for i, (a, b) in enumerate(zip(x.shape, moved.shape)) if i != d):
+        raise ShapeError(f"{name}: shapes {x.shape} and {moved.shape} must agree in every dimension but {d}")
 
 
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """x plus, at each place of `dim`, the tree over the positions of `index` of what goes there; x is added last."""
     d = dim_of("index_add", dim, x.ndim)
+    _beside("index_add", x, source, d)
     moved = index_ops.index_add(index.value, source.value, dim=d, size=x.shape[d])
     return Tensor(elementwise.add(x.value, moved))
 

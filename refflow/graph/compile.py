@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from ..boxing import Layout, Piece, Step
+from ..boxing import Layout, Step
 from ..boxing import plan as boxing_plan
+from ..boxing.plan import Piece
 from ..boxing.run import Moved, assembled
 from ..ir import Meta, Node, Value, lower
 from ..kernels import Array

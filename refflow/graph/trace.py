@@ -62,7 +62,9 @@ class Tracer:
         self.scopes = 0
         self.scope_of: dict[int, int] = {}  # order of a node -> its scope
         self.forward: set[int] = set()  # orders of the nodes made in grad mode
-        self._constants: dict[int, Value] = {}
+        self.generator: Generator | None = None  # the default one; its ordinals count from the start of the call
+        self._draws = (0, 0)
+        self._constants: dict[int, tuple[Value, Value]] = {}  # with the captured value, so that its key stays its own
 
     def bind(self, primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
         state = settings()
@@ -86,6 +88,10 @@ class Tracer:
                     for value, target in zip(inputs, lowered.targets, strict=True)
                 )
                 metas = lowered.outputs
+        if metas[0].placement is None:
+            raise GraphError(f"{primitive.name}: only global tensors live in a graph; give placement and sbp")
+        if primitive.random:
+            self._drawn(primitive)
         outputs = tuple(Value(meta, Unborn()) for meta in metas)
         node = Node(primitive, inputs, dict(attrs), metas, outputs)
         self.nodes.append(node)
@@ -94,6 +100,23 @@ class Tracer:
             if self.scope is not None:
                 self.scope_of[node.order] = self.scope
         return record(primitive, inputs, attrs, outputs, state)
+
+    def _drawn(self, primitive: Primitive) -> None:
+        """Draws are moved to the default generator's ordinals when the graph runs, so they must be its own (GRAPH-RANDOM)."""
+        assert self.generator is not None
+        before, self._draws = self._draws, self.generator.state[1:]
+        if self._draws == before:
+            raise GraphError(
+                f"{primitive.name}: in build() numbers are drawn from the default generator, not from one of your own"
+            )
+
+    def writes(self, old: Value) -> None:
+        """What the graph writes must be state it knows, or the next call would not see it (GRAPH-STATE)."""
+        if not is_lazy(old):
+            raise GraphError(
+                "in-place: build() writes to a tensor that is no parameter or buffer of the graph's modules and no state of"
+                " its optimizers; register it as a buffer of a module that is an attribute of the graph"
+            )
 
     def _scalar(self, attrs: Mapping[str, Any]) -> tuple[Value, ...]:
         """A number of the optimizer's (a learning rate, a bias correction): another one in the next call (GRAPH-SCALARS)."""
@@ -107,8 +130,8 @@ class Tracer:
         if is_lazy(value) or value.meta.placement is None:
             return value
         if key(value) not in self._constants:
-            self._constants[key(value)] = spread(value, self.steps, broadcast)
-        return self._constants[key(value)]
+            self._constants[key(value)] = value, spread(value, self.steps, broadcast)
+        return self._constants[key(value)][1]
 
     def _in_time(self, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Mapping[str, Any]:
         """Attributes that name a placement, with the axis of micro-steps: what moves keeps its sbp there, what is made is B."""
@@ -128,6 +151,7 @@ def lazily(cells: Iterable[Tensor], tracer: Tracer) -> Iterator[dict[int, Value]
     assert isinstance(generator, Generator)
     draws = generator.state
     generator.state = (draws[0], 0, 0)  # traced ordinals count from the start of the call
+    tracer.generator = generator
     twins: dict[int, Value] = {}
     world = TimeWorld(settings().world, tracer.steps)
     try:
@@ -154,7 +178,10 @@ def twin_of(value: Value, steps: int, along: Sbp) -> Value:
 def over_steps(tensor: Tensor) -> Tensor:
     """A result brought to B over the micro-steps: the batch's loss, the batch's outputs (TIME-RESULT)."""
     meta = tensor.value.meta
-    assert meta.sbp is not None
+    if meta.placement is None or meta.sbp is None:
+        raise GraphError("build() returned a local tensor: only global tensors live in a graph")
+    if not isinstance(meta.placement, TimedPlacement):  # a constant, captured from outside
+        return Tensor(to_global(tensor.value, placement=meta.placement, sbp=meta.sbp))
     if meta.sbp[-1] == broadcast:
         return tensor
     return Tensor(to_global(tensor.value, placement=meta.placement, sbp=(*meta.sbp[:-1], broadcast)))

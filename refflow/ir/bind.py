@@ -13,6 +13,7 @@ from .. import errors
 from ..errors import DataError
 from ..numerics import is_float
 from ..state import Override, Settings, settings
+from ..world.base import refuse_foreign
 from .lower import Lowered, lower
 from .move import SPECIAL, to_global
 from .node import Meta, Node, Value
@@ -88,15 +89,13 @@ def _run(primitive: Primitive, inputs: Sequence[Value], lowered: Lowered, state:
     world = state.world
     if where is None:
         kernel = state.backend("cpu").kernel(primitive.name)
-        if inputs:
-            ranks = [rank for rank in world.owned if all(rank in value.shards for value in inputs)]
-            calls = dict.fromkeys(ranks, lowered.local)
-        else:
-            calls = dict.fromkeys(world.owned, lowered.local)
+        calls = dict.fromkeys(world.owned, lowered.local)
     else:
         kernel = state.backend(where.type).kernel(primitive.name)
         owned = world.owned
         calls = {rank: call for rank, call in lowered.calls.items() if rank in owned}
+        if where.top >= world.size:
+            refuse_foreign(primitive.name, where.top, (), (), world)
     results = _call_kernels(primitive, kernel, inputs, calls, state, where is not None)
     if len(lowered.outputs) == 1:
         return (Value(lowered.outputs[0], results),)
@@ -117,7 +116,12 @@ def _call_kernels(
     done: dict[Any, Any] = {}
     refused: dict[int, DataError] = {}
     for rank, call in calls.items():
-        arrays = [shards[rank] for shards in held]
+        try:
+            arrays = [shards[rank] for shards in held]
+        except KeyError:
+            for shards in held:
+                refuse_foreign(primitive.name, rank, shards, calls, state.world)
+            raise
         key = (id(call), *map(id, arrays))
         if key not in done:
             try:
@@ -156,6 +160,8 @@ def _run_ragged(
     kernel = backend.kernel(primitive.name)
     held: dict[int, Any] = {}
     shapes: dict[int, tuple[Meta, ...]] = {}
+    for value in inputs:
+        refuse_foreign(primitive.name, 0, value.shards, state.world.owned, state.world)
     for rank in state.world.owned:
         metas = tuple(Meta(backend.shape(v.shards[rank]), v.meta.dtype, v.meta.placement, v.meta.sbp) for v in inputs)
         lowered = lower(primitive, metas, attrs, state.signatures, False)

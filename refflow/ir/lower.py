@@ -6,6 +6,7 @@ metadata, cached, the same on every rank.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from zlib import crc32
 import numpy as np
 
 from ..boxing import format_sbp
-from ..errors import BoxingError, LocalGlobalError, PlacementError
+from ..errors import BoxingError, LocalGlobalError, PlacementError, ShapeError
 from ..layout import NdSbp, Placement
 from .node import Meta, Shape
 from .primitive import Primitive
@@ -70,6 +71,7 @@ def _lower(
     rule = primitive.rule(*metas, **attrs)
     space = bind_space(primitive.name, parse(rule.space, len(metas)), [m.shape for m in metas], rule.sizes)
     shapes = [space.shape(dims) for dims in space.outputs]
+    refuse_too_big(primitive.name, shapes, rule.dtypes)
     if where is None:
         whole = {letter: (0, size) for letter, size in space.sizes.items()}
         outputs = tuple(Meta(shape, dtype) for shape, dtype in zip(shapes, rule.dtypes, strict=True))
@@ -88,6 +90,13 @@ def _lower(
         Meta(shape, dtype, where, s) for shape, dtype, s in zip(shapes, rule.dtypes, signature.outputs, strict=True)
     )
     return Lowered(targets, outputs, _calls(primitive, space, signature, where, attrs), signature, {}, mark)
+
+
+def refuse_too_big(name: str, shapes: Sequence[Shape], dtypes: Sequence[np.dtype[Any]]) -> None:
+    """`ShapeError` for what no address space holds, the same on every rank, before anything is allocated (ERR-SHAPE)."""
+    for shape, dtype in zip(shapes, dtypes, strict=True):
+        if math.prod([max(n, 1) for n in shape]) * dtype.itemsize >= 2**63:
+            raise ShapeError(f"{name}: {dtype.name} of shape {shape} takes 2^63 bytes or more; no array is so large")
 
 
 def _calls(

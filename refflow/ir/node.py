@@ -52,6 +52,10 @@ class Meta:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its arguments: hashes differ from process to process."""
+        return Meta, (self.shape, self.dtype, self.placement, self.sbp)
+
     def __repr__(self) -> str:
         where = "local" if self.placement is None else f"sbp={self.sbp}, {self.placement}"
         return f"{self.dtype.name}{list(self.shape)} {where}"
@@ -85,3 +89,6 @@ class Node:
     outputs: tuple[Value, ...] = ()
     order: int = field(default_factory=lambda: next(_sequence))
     freed: bool = False
+
+    def __repr__(self) -> str:
+        return f"<{self.primitive.name}, operation {self.order}>"

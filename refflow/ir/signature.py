@@ -1,7 +1,7 @@
 """Signatures: every way a primitive can run on split, broadcast and partial operands, derived from its index space and
 marked.
 
-Implements SIG-DERIVE, SIG-EXACT, SIG-ALIGNED, SIG-PRODUCT and SIG-CHOICE of spec/text/signatures.md.
+Implements SIG-DERIVE, SIG-EXACT, SIG-ALIGNED, SIG-PRODUCT and SIG-CHOICE of spec/text/signatures.md, and TIME-CHOICE.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..boxing import Layout, format_sbp, plan
+from ..boxing import Layout, Step, format_sbp, plan
 from ..errors import SbpError
 from ..layout import NdSbp, Partial, Placement, Range, Sbp, Split, balanced, boxes, broadcast, cut
 from ..numerics import aligned, bool_, is_half, is_integer
@@ -173,36 +173,51 @@ def _aligned(bounds: Range, cuts: Sequence[int], inner: int, leaf: int) -> bool:
 
 @dataclass(frozen=True)
 class Option:
-    """A signature and its price: bytes to bring the operands there, and how much is left partial."""
+    """A signature and its price: bytes to bring the operands there, and how much is left partial.
+
+    `late` counts the elements that would have to come from another micro-step (TIME-CHOICE).
+    """
 
     signature: Signature
     bytes: int
     partial: int
+    late: int = 0
 
 
 def price(signature: Signature, metas: Sequence[Meta]) -> Option:
     """What it costs to bring operands that are laid out as `metas` to `signature`."""
-    moved = 0
+    moved = late = 0
     for meta, sbp in zip(metas, signature.inputs, strict=True):
         assert meta.placement is not None and meta.sbp is not None
         if meta.sbp != sbp:
-            moved += (
-                plan(meta.shape, Layout(meta.placement, meta.sbp), Layout(meta.placement, sbp)).elements
-                * meta.dtype.itemsize
-            )
+            moves = plan(meta.shape, Layout(meta.placement, meta.sbp), Layout(meta.placement, sbp))
+            moved += moves.elements * meta.dtype.itemsize
+            if meta.placement.steps > 1 and isinstance(meta.sbp[-1], Split):
+                late += sum(_late(step, meta.placement.steps) for step in moves.steps)
     left = sum(isinstance(one, Partial) for output in signature.outputs for one in output)
-    return Option(signature, moved, left)
+    return Option(signature, moved, left, late)
+
+
+def _late(step: Step, steps: int) -> int:
+    """The elements that a step takes from another micro-step."""
+    return sum(
+        piece.elements
+        for target, assembly in step.assemblies.items()
+        for addend in assembly.addends
+        for piece in addend
+        if piece.source % steps != target % steps
+    )
 
 
 def options(
     name: str, rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str
 ) -> list[Option]:
     """The signatures the policy admits, best first: least bytes, then least left partial, then declaration order
-    (SIG-CHOICE).
+    (SIG-CHOICE); among micro-steps, what waits for none of them comes first (TIME-CHOICE).
     """
     integer = not metas or all(not _is_float(meta) for meta in metas)
     admitted = [s for s in candidates(rule, space, integer, placement) if s.exact or policy == "cheap"]
-    return sorted((price(s, metas) for s in admitted), key=lambda option: (option.bytes, option.partial))
+    return sorted((price(s, metas) for s in admitted), key=lambda option: (option.late, option.bytes, option.partial))
 
 
 def _is_float(meta: Meta) -> bool:

@@ -25,7 +25,8 @@ class Placement:
     Source: LAY-PLACEMENT.
     """
 
-    __slots__ = ("_coords", "_hash", "mesh", "ranks", "type")
+    __slots__ = ("_coords", "_hash", "mesh", "ranks", "top", "type")
+    steps = 1  # more, where the last mesh axis are micro-steps that each rank walks in time (graph/time.py)
 
     def __init__(self, type: str, ranks: Any) -> None:
         mesh, flat = _mesh(ranks)
@@ -38,7 +39,7 @@ class Placement:
         if len(set(flat)) != len(flat):
             twice = sorted({r for r in flat if flat.count(r) > 1})
             raise PlacementError(f"placement: every rank may appear once, found {twice} more than once in {ranks!r}")
-        self.type, self.mesh, self.ranks = type, mesh, flat
+        self.type, self.mesh, self.ranks, self.top = type, mesh, flat, max(flat)  # top: a world must be larger
         self._coords = dict(zip(flat, itertools.product(*map(range, mesh)), strict=True))
         self._hash = hash((type, mesh, flat))
 
@@ -86,6 +87,12 @@ class Placement:
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its arguments: hashes differ from process to process."""
+        if self.base is not self:
+            return type(self), (self.base, self.mesh[-1])
+        return type(self), (self.type, nested(self.ranks, self.mesh))
 
     def __repr__(self) -> str:
         return f'placement("{self.type}", {nested(self.ranks, self.mesh)})'

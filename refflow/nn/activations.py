@@ -108,6 +108,20 @@ class Hardtanh(Module):
         return f"min_val={self.min_val}, max_val={self.max_val}"
 
 
+class ReLU6(Hardtanh):
+    """x kept in [0, 6]."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0, 6.0)
+
+
+class LogSigmoid(Module):
+    """log(sigmoid(x))."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.logsigmoid(x)
+
+
 class Softmax(Module):
     """softmax over `dim`."""
 
@@ -134,8 +148,10 @@ __all__ = [
     "GELU",
     "Hardtanh",
     "LeakyReLU",
+    "LogSigmoid",
     "LogSoftmax",
     "ReLU",
+    "ReLU6",
     "SiLU",
     "Sigmoid",
     "Softmax",

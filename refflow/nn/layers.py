@@ -157,6 +157,50 @@ class Dropout(Module):
         return f"p={self.p}"
 
 
+class Unfold(Module):
+    """The windows of an image as columns: (n, c * i * j, windows)."""
+
+    def __init__(
+        self, kernel_size: int | Pair, dilation: int | Pair = 1, padding: int | Pair = 0, stride: int | Pair = 1
+    ) -> None:
+        super().__init__()
+        self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self) -> str:
+        return _window(self)
+
+
+class Fold(Module):
+    """The image whose windows are given as columns, overlaps added."""
+
+    def __init__(
+        self,
+        output_size: int | Pair,
+        kernel_size: int | Pair,
+        dilation: int | Pair = 1,
+        padding: int | Pair = 0,
+        stride: int | Pair = 1,
+    ) -> None:
+        super().__init__()
+        self.output_size, self.kernel_size = output_size, kernel_size
+        self.dilation, self.padding, self.stride = dilation, padding, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.fold(x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}, {_window(self)}"
+
+
+def _window(layer: Unfold | Fold) -> str:
+    return (
+        f"kernel_size={layer.kernel_size}, dilation={layer.dilation}, padding={layer.padding}, stride={layer.stride}"
+    )
+
+
 class Flatten(Module):
     """Dimensions start_dim..end_dim merged into one."""
 
@@ -250,8 +294,10 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Flatten",
+    "Fold",
     "Identity",
     "Linear",
     "MaxPool2d",
     "Unflatten",
+    "Unfold",
 ]

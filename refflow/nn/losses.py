@@ -82,6 +82,17 @@ class HuberLoss(_Loss):
         return F.huber_loss(x, target, self.reduction, self.delta)
 
 
+class BCELoss(_Loss):
+    """binary_cross_entropy of probabilities."""
+
+    def __init__(self, weight: Tensor | None = None, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+        self.register_buffer("weight", weight)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return F.binary_cross_entropy(x, target, self.weight, self.reduction)
+
+
 class BCEWithLogitsLoss(_Loss):
     """binary_cross_entropy_with_logits."""
 
@@ -106,6 +117,7 @@ class KLDivLoss(_Loss):
 
 
 __all__ = [
+    "BCELoss",
     "BCEWithLogitsLoss",
     "CrossEntropyLoss",
     "HuberLoss",

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from ..absent import absence
 from ..errors import AttributeValueError, DtypeError
 from ..layout import Placement, Split, broadcast
 from ..numerics import is_float
@@ -113,7 +114,7 @@ class Module:
             held = self.__dict__.get(table, {})
             if name in held:
                 return held[name]
-        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'{absence('Module', name)}")
 
     def __delattr__(self, name: str) -> None:
         if any(name in table for table in self._tables()):
@@ -284,6 +285,14 @@ class Module:
         if not is_float(np.dtype(wanted)):
             raise DtypeError(f"{type(self).__name__}.to: needs a floating point dtype, found {np.dtype(wanted).name}")
         return self._relocate(lambda name, t: t.to(dtype=np.dtype(wanted)) if is_float(t.dtype) else t)  # type: ignore[attr-defined]
+
+    def cpu(self) -> Self:
+        """to("cpu")."""
+        return self.to("cpu")
+
+    def cuda(self) -> Self:
+        """to("cuda"): for modules of global tensors, where a back end is bound to that device type (`bind_device`)."""
+        return self.to("cuda")
 
     def float(self) -> Self:
         """to(float32)."""

@@ -53,6 +53,20 @@ def is_half(dtype: npt.DTypeLike) -> bool:
     return np.dtype(dtype) in (float16, bfloat16)
 
 
+def finfo(dtype: npt.DTypeLike) -> Any:
+    """The limits of a floating point dtype: `min`, `max`, `eps`, `tiny`, `bits`; `DtypeError` for another."""
+    if not is_float(dtype):
+        raise DtypeError(f"finfo: needs a floating point dtype, found {np.dtype(dtype).name}; iinfo is for integers")
+    return ml_dtypes.finfo(np.dtype(dtype))  # type: ignore[no-untyped-call]
+
+
+def iinfo(dtype: npt.DTypeLike) -> Any:
+    """The limits of an integer dtype: `min`, `max`, `bits`; `DtypeError` for another."""
+    if not is_integer(dtype):
+        raise DtypeError(f"iinfo: needs an integer dtype, found {np.dtype(dtype).name}; finfo is for floats")
+    return np.iinfo(np.dtype(dtype))
+
+
 # Rows and columns in the order of the header.  The one cell that is not PyTorch's is uint8 with int8: PyTorch answers
 # int16, which refflow does not have, so the next type that holds both is used.
 _PROMOTION = """

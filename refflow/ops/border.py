@@ -13,6 +13,7 @@ from ..ir import SPECIAL, Meta, Node, Primitive, Value, no_rule, refuse_sum_of_b
 from ..layout import Broadcast, NdSbp, Partial, Placement, Split, box_shape, boxes, dual
 from ..numerics import digest, first_difference, same_bits
 from ..state import settings
+from ..world.base import refuse_foreign
 
 Attrs = Mapping[str, Any]
 
@@ -26,6 +27,7 @@ def _local_to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ..
     placement, sbp, check = attrs["placement"], attrs["sbp"], attrs["check_meta"]
     state = settings()
     backend = state.backend("cpu")
+    refuse_foreign("to_global", 0, value.shards, state.world.owned, state.world)
     mine = {rank: backend.shape(value.shards[rank]) for rank in state.world.owned if rank in placement}
     if check:
         told = state.world.agree(
@@ -144,6 +146,8 @@ def _to_local(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
     if placement is None:
         raise LocalGlobalError("to_local: the tensor is local already")
     state = settings()
+    here = [rank for rank in state.world.owned if rank in placement]
+    refuse_foreign("to_local", placement.top, value.shards, here, state.world)
     source, local = state.backend(placement.type), state.backend("cpu")
     shards = dict(value.shards)
     if source is not local:

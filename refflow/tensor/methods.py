@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import AttributeValueError, DtypeError, ShapeError
-from ..functional import arithmetic, creation, movement, reduction
+from ..functional import arithmetic, creation, movement, reduction, softmax
+from ..layout import broadcast
 from ..numerics import bfloat16, bool_, float16, float32, float64, int8, int32, int64, is_bool, uint8
+from ..random import Generator
 from .tensor import Tensor
 
 METHODS: dict[str, Callable[..., Any]] = {
@@ -64,8 +66,11 @@ METHODS: dict[str, Callable[..., Any]] = {
             "reciprocal",
             "masked_fill",
             "clamp",
+            "clip",
             "cast",
             "to",
+            "isclose",
+            "is_floating_point",
         )
     },
     **{
@@ -74,6 +79,10 @@ METHODS: dict[str, Callable[..., Any]] = {
             "reshape",
             "view",
             "flatten",
+            "ravel",
+            "unflatten",
+            "view_as",
+            "reshape_as",
             "squeeze",
             "unsqueeze",
             "permute",
@@ -118,7 +127,9 @@ METHODS: dict[str, Callable[..., Any]] = {
             "matmul",
             "mm",
             "bmm",
+            "mv",
             "dot",
+            "outer",
             "cumsum",
             "cumprod",
             "argsort",
@@ -132,6 +143,7 @@ METHODS: dict[str, Callable[..., Any]] = {
             "equal",
         )
     },
+    **{n: getattr(softmax, n) for n in ("softmax", "log_softmax", "logsumexp")},
 }
 
 
@@ -216,20 +228,39 @@ def _copy(self: Tensor, source: Tensor) -> Tensor:
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:
-    """x[key]: ints, slices, None and "..." give views; one integer tensor selects along the first dimension; a bool
-    mask is refused.
+    """x[key]: ints, slices, None and "..." give views; one integer tensor among them selects along its dimension, whose
+    place the dimensions of the index take; a bool mask is refused.
     """
-    if isinstance(key, Tensor):
-        return _select(self, key)
-    return movement.index_at(self, key if isinstance(key, tuple) else (key,))
+    keys = key if isinstance(key, tuple) else (key,)
+    tensors = [i for i, k in enumerate(keys) if isinstance(k, Tensor)]
+    if not tensors:
+        return movement.index_at(self, keys)
+    if len(tensors) > 1:
+        raise AttributeValueError(
+            f"index: one index tensor at most, found {len(tensors)}; x.gather(dim, index) picks an element per row"
+        )
+    at = tensors[0]
+    index = keys[at]
+    rest = (*keys[:at], slice(None), *keys[at + 1 :])
+    part = self if all(isinstance(k, slice) and k == slice(None) for k in rest) else movement.index_at(self, rest)
+    if Ellipsis in keys[:at]:
+        dim = part.ndim - 1 - _kept_dims(keys[at + 1 :])
+    else:
+        dim = _kept_dims(keys[:at])
+    return _select(part, dim, index)
 
 
-def _select(self: Tensor, index: Tensor) -> Tensor:
+def _kept_dims(keys: tuple[Any, ...]) -> int:
+    """How many dimensions of the result come from `keys`, none of them "...": an int takes one away, None adds one."""
+    return sum(isinstance(k, slice) or k is None for k in keys)
+
+
+def _select(self: Tensor, dim: int, index: Tensor) -> Tensor:
     from ..ops.indexing import index_select
 
     if is_bool(index.dtype):
         raise AttributeValueError("index: a bool mask gives a shape that depends on data; use where() or masked_fill()")
-    return Tensor(index_select(self.value, index.value, dim=0))
+    return Tensor(index_select(self.value, index.value, dim=dim))
 
 
 def _setitem(self: Tensor, key: Any, value: Any) -> None:
@@ -271,6 +302,63 @@ def _type_as(self: Tensor, other: Tensor) -> Tensor:
     return arithmetic.cast(self, other.dtype)
 
 
+def _new_zeros(self: Tensor, *size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """+0 in another shape, with the dtype of this tensor; local, or where this one is under B."""
+    return _new_full(self, movement.sizes_of(size), 0, dtype=dtype, requires_grad=requires_grad)
+
+
+def _new_ones(self: Tensor, *size: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
+    """1 in another shape, with the dtype of this tensor; local, or where this one is under B."""
+    return _new_full(self, movement.sizes_of(size), 1, dtype=dtype, requires_grad=requires_grad)
+
+
+def _new_full(
+    self: Tensor, size: Any, fill_value: float, *, dtype: Any = None, requires_grad: bool = False
+) -> Tensor:
+    """`fill_value` in another shape, with the dtype of this tensor; local, or where this one is under B."""
+    layout: dict[str, Any] = {}
+    if self.is_global:
+        layout = {"placement": self.placement, "sbp": (broadcast,) * self.placement.ndim}
+    wanted = self.dtype if dtype is None else dtype
+    return creation.full(size, fill_value, dtype=wanted, requires_grad=requires_grad, **layout)
+
+
+def _normal(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Writes randn * std + mean, drawn by logical index."""
+    drawn = creation.randn_like(self.detach(), generator=generator)
+    return self.write(arithmetic.add(arithmetic.mul(drawn, std), mean).value)
+
+
+def _uniform(self: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Generator | None = None) -> Tensor:
+    """Writes rand * (high - low) + low, drawn by logical index."""
+    drawn = creation.rand_like(self.detach(), generator=generator)
+    return self.write(arithmetic.add(arithmetic.mul(drawn, high - low), low).value)
+
+
+def _cpu(self: Tensor) -> Tensor:
+    """to("cpu")."""
+    return arithmetic.to(self, "cpu")
+
+
+def _cuda(self: Tensor) -> Tensor:
+    """to("cuda"): for global tensors, and where a back end is bound to that device type (`bind_device`)."""
+    return arithmetic.to(self, "cuda")
+
+
+def _transposed(self: Tensor) -> Tensor:
+    """The transpose of a matrix; `mT` transposes the last two of more dimensions."""
+    if self.ndim > 2:
+        raise ShapeError(f"T: needs at most 2 dimensions, found shape {self.shape}; mT transposes the last two")
+    return movement.t(self)
+
+
+def _last_two(self: Tensor) -> Tensor:
+    """The last two dimensions exchanged."""
+    if self.ndim < 2:
+        raise ShapeError(f"mT: needs at least 2 dimensions, found shape {self.shape}")
+    return movement.transpose(self, -2, -1)
+
+
 def attach() -> None:
     """Gives Tensor its methods and operators; called once, at import."""
     for name, function in METHODS.items():
@@ -299,6 +387,9 @@ def attach() -> None:
         "masked_fill",
         "pow",
         "square",
+        "clip",
+        "scatter_add",
+        "index_add",
     ):
         setattr(Tensor, f"{name}_", _in_place(METHODS[name]))
     extra: dict[str, Any] = {
@@ -309,10 +400,18 @@ def attach() -> None:
         "__setitem__": _setitem,
         "fill_": _fill,
         "copy_": _copy,
+        "normal_": _normal,
+        "uniform_": _uniform,
         "type_as": _type_as,
         "zero_": lambda self: _fill(self, 0),
-        "T": property(movement.t),
-        "mT": property(lambda self: movement.transpose(self, -2, -1)),
+        "T": property(_transposed),
+        "mT": property(_last_two),
+        "new_zeros": _new_zeros,
+        "new_ones": _new_ones,
+        "new_full": _new_full,
+        "new_empty": _new_zeros,
+        "cpu": _cpu,
+        "cuda": _cuda,
         "float": _caster(float32),
         "double": _caster(float64),
         "half": _caster(float16),

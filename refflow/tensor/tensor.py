@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..absent import absence
 from ..boxing import format_sbp
-from ..errors import AttributeValueError, AutogradError, LocalGlobalError, PlacementError, SbpError, ShapeError
-from ..ir import Value, to_global
+from ..errors import (
+    AttributeValueError,
+    AutogradError,
+    DtypeError,
+    LocalGlobalError,
+    PlacementError,
+    SbpError,
+    ShapeError,
+)
+from ..ir import Meta, Value, to_global
 from ..layout import NdSbp, Placement, broadcast, normalize
 from ..numerics import is_float
 from ..ops.border import local_to_global, to_local
 from ..ops.elementwise import cast
 from ..state import Override, settings
+from ..world.base import refuse_foreign
 from .view import DETACHED, Lens
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +42,10 @@ class Tensor:
     __array_ufunc__ = None  # NumPy's operators leave mixed expressions to ours, which refuse arrays
 
     def __init__(self, value: Value) -> None:
+        if not isinstance(value, Value):
+            raise DtypeError(
+                f"Tensor: holds a value of refflow, found {type(value).__name__}; flow.tensor(data) makes a tensor of data"
+            )
         self._value = value
         self._base: Tensor | None = None
         self._lens: Lens | None = None
@@ -45,16 +59,27 @@ class Tensor:
     @property
     def value(self) -> Value:
         """The present value; a view reads its base again if that was written to."""
-        if self._base is not None and self._lens is not None and self._seen != self._base.version:
-            with Override(grad=self._tracked):  # whoever reads first, in whatever mode: the view stays what it is
-                self._value = self._lens.get(self._base.value)
-            self._seen = self._base.version
+        if self._base is not None:
+            version = self.version
+            stale: list[Tensor] = []
+            cell = self
+            while cell._base is not None and cell._seen != version:
+                stale.append(cell)
+                cell = cell._base
+            for view in reversed(stale):  # from the base outwards: a chain of views may be long
+                assert view._base is not None and view._lens is not None
+                with Override(grad=view._tracked):  # whoever reads first, in whatever mode: the view stays what it is
+                    view._value = view._lens.get(view._base._value)
+                view._seen = version
         return self._value
 
     @property
     def version(self) -> int:
         """How often the cell was written to."""
-        return self._version if self._base is None else self._base.version
+        cell = self
+        while cell._base is not None:
+            cell = cell._base
+        return cell._version
 
     def view_through(self, lens: Lens) -> Tensor:
         """A view of this tensor through `lens`."""
@@ -83,26 +108,36 @@ class Tensor:
 
     def _store(self, value: Value) -> Tensor:
         """Puts a value that may be written into the cell, or through the view into its base, in the layout they have."""
-        old = self.value
-        if value.meta.dtype != old.meta.dtype:
-            value = cast(value, dtype=old.meta.dtype)
-        if value.meta.placement is not None and (value.meta.sbp, value.meta.placement) != (
-            old.meta.sbp,
-            old.meta.placement,
-        ):
-            value = to_global(value, placement=old.meta.placement, sbp=old.meta.sbp)
-        if self._base is not None:
-            assert self._lens is not None and self._lens.put is not None
-            self._base._store(self._lens.put(self._base.value, value))
-            self._value, self._seen = value, self._base.version
-            return self
+        cell, views = self, []
+        value = cell._fitted(value)
+        while cell._base is not None:
+            assert cell._lens is not None and cell._lens.put is not None
+            views.append((cell, value))
+            value = cell._base._fitted(cell._lens.put(cell._base.value, value))
+            cell = cell._base
+        old = cell._value
         if old.requires_grad and old.node is None and value.node is None:
             value = Value(value.meta, value.shards, ragged=value.ragged)  # never the value of another cell
-            self._own(value)
+            cell._own(value)
             value.hooks = old.hooks
-        self._value = value
-        self._version += 1
+        cell._value = value
+        cell._version += 1
+        for view, part in views:
+            view._value, view._seen = part, cell._version
         return self
+
+    def _fitted(self, value: Value) -> Value:
+        """`value` in the dtype and the layout of this cell, which it is going to replace."""
+        old = self.value
+        for interpreter in settings().interpreters:
+            if hasattr(interpreter, "writes"):  # a graph's tracer knows which cells it may leave changed
+                interpreter.writes(old)
+        if value.meta.dtype != old.meta.dtype:
+            value = cast(value, dtype=old.meta.dtype)
+        layout = (old.meta.placement, old.meta.sbp)
+        if value.meta.placement is not None and (value.meta.placement, value.meta.sbp) != layout:
+            value = to_global(value, placement=old.meta.placement, sbp=old.meta.sbp)
+        return value
 
     def _refuse_write(self) -> None:
         cell: Tensor | None = self
@@ -277,6 +312,16 @@ class Tensor:
         copy.grad = None if self.grad is None else self.grad.snapshot()
         return copy
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A leaf is pickled as the parts this process owns, and comes back where the world owns the same; flow.save and
+        flow.load know every layout.
+        """
+        if not self.is_leaf:
+            raise AutogradError("pickle: only leaves can be pickled; detach() the result of an operation first")
+        value = self.value
+        parts = {rank: np.array(array) for rank, array in self.local_arrays().items()}
+        return _restored, (type(self), value.meta, parts, value.ragged, value.requires_grad, self.grad, self.name)
+
     def retain_grad(self) -> None:
         """Asks that `.grad` be filled for the result of an operation too."""
         if self.value.node is not None:
@@ -382,6 +427,14 @@ class Tensor:
         """The logical value as nested lists (a collective)."""
         return logical_array(self.value).tolist()
 
+    def __format__(self, spec: str) -> str:
+        """One element formats as its number, so f"{loss:.4f}" works; without a format any tensor as str()."""
+        if not spec:
+            return str(self)
+        if self.numel() != 1:
+            raise ShapeError(f"format: {spec!r} is for a tensor of one element, found shape {self.shape}")
+        return format(self.item(), spec)
+
     def __bool__(self) -> bool:
         if self.numel() != 1:
             raise ShapeError(f"bool: a tensor of shape {self.shape} has no single truth value; use any() or all()")
@@ -411,6 +464,11 @@ class Tensor:
     def __hash__(self) -> int:
         return id(self)
 
+    if not TYPE_CHECKING:  # a checker is to find names that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(f"a tensor has no attribute '{name}'{absence('Tensor', name)}")
+
     def __repr__(self) -> str:
         where = f", placement={self.placement}, sbp={format_sbp(self.sbp)}" if self.is_global else ""
         grad = (
@@ -425,6 +483,20 @@ class Tensor:
             parts = "\n".join(f"  rank {rank}: {_digits(array)}" for rank, array in self.local_arrays().items())
             return f"tensor(one array per rank{tail}\n{parts}"
         return f"tensor({_digits(logical_array(self.value))}{tail}"
+
+
+def _restored(
+    kind: type[Tensor], meta: Meta, parts: Mapping[int, Array], ragged: bool, wanted: bool, grad: Tensor | None, name: str
+) -> Tensor:
+    """The leaf that was pickled, here; errors if this world owns other ranks."""
+    state, placement = settings(), meta.placement
+    needed = [rank for rank in state.world.owned if placement is None or rank in placement]
+    refuse_foreign("unpickle", 0 if placement is None else placement.top, parts, needed, state.world)
+    backend = state.backend("cpu" if placement is None else placement.type)
+    tensor = kind.__new__(kind)
+    Tensor.__init__(tensor, Value(meta, {rank: backend.from_host(array) for rank, array in parts.items()}, ragged=ragged))
+    tensor.grad, tensor.name = grad, name
+    return tensor.requires_grad_() if wanted else tensor
 
 
 def _read_only(array: Array) -> Array:

@@ -5,9 +5,11 @@ Implements WORLD-OWNED, WORLD-CALL and WORLD-HISTORY of spec/text/worlds.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
+
+from ..errors import PlacementError, WorldError
 
 T = TypeVar("T")
 
@@ -20,6 +22,24 @@ class Transfer:
     target: int
     shape: tuple[int, ...]
     dtype: Any
+
+
+def refuse_foreign(name: str, top: int, held: Iterable[int], needed: Iterable[int], world: World) -> None:
+    """Errors if a tensor was made in another world than the one it is used in (WORLD-OWNED): `PlacementError` where its
+    highest rank `top` is not here, `WorldError` where this process has no part of it for a rank it computes for.
+    """
+    if top >= world.size:
+        raise PlacementError(
+            f"{name}: the tensor has a part on rank {top}, the world has ranks 0..{world.size - 1} ({world.describe()});"
+            " it was made in another world (a thread starts in the default one): use it there, or flow.save and flow.load it"
+        )
+    parts = set(held)
+    lacking = [rank for rank in needed if rank not in parts]
+    if lacking:
+        raise WorldError(
+            f"{name}: the tensor has no part for ranks {lacking} ({world.describe()}); it was made in another world:"
+            " use it there, or flow.save and flow.load it"
+        )
 
 
 class World(Protocol):

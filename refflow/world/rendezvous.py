@@ -108,13 +108,17 @@ def compare_ends(letters: Mapping[int, Letter]) -> None:
 
 
 def _explain(what: str, letters: Mapping[int, Letter], recent: bool) -> str:
-    groups: dict[str, list[int]] = {}
+    groups: dict[tuple[str, int], list[int]] = {}
     for rank in sorted(letters):
         letter = letters[rank]
         after = f" after … {letter.recent or 'nothing'}" if recent else ""
-        groups.setdefault(f"{letter}{after}", []).append(rank)
+        groups.setdefault((f"{letter}{after}", letter.history if recent else 0), []).append(rank)
     number = max(letter.number for letter in letters.values())
-    lines = [f"  {_ranks(ranks)}: {words}" for words, ranks in groups.items()]
+    lines = [f"  {_ranks(ranks)}: {words}" for (words, _), ranks in groups.items()]
+    if len({words for words, _ in groups}) < len(groups):
+        lines.append("  the names agree, so an earlier operation, or a shape, sbp, attribute or seed differs")
+    elif not recent and any(letter.kind == "left" for letter in letters.values()):
+        lines.append("  (printing a global tensor, item() and numpy() are collectives too: call them on every rank)")
     rule = "every rank must carry out the same operations on global tensors in the same order, and none may leave early"
     return "\n".join([f"{what} (collective {number}):", *lines, rule])
 

@@ -21,11 +21,28 @@ LIMIT = 400  # elements: larger results are not used further
 
 @dataclass(frozen=True)
 class Step:
-    """One operation on the pool's tensors at `inputs`."""
+    """One operation on the pool's tensors at `inputs`; `moved`: the first of them goes through to_global before.
+
+    A move the program writes is a step of the program, even one that moves nothing: its uses are added up before it.
+    """
 
     name: str
     operation: Operation
     inputs: tuple[int, ...]
+    moved: bool
+
+    def run(self, pool: Sequence[Tensor], move: Operation) -> Tensor:
+        """The result on the tensors of a pool."""
+        operands = [pool[i] for i in self.inputs]
+        if self.moved:
+            there = move(operands[0])
+            operands = [there if i == self.inputs[0] else x for i, x in zip(self.inputs, operands)]
+        return self.operation(*operands)
+
+
+def stay(x: Tensor) -> Tensor:
+    """A move to where it is."""
+    return x.to_global(x.placement, x.sbp)
 
 
 Template = Callable[[Any, Tensor], Operation | None]
@@ -176,6 +193,6 @@ def programs(draw: Any, inputs: Sequence[Tensor]) -> tuple[list[Step], list[Tens
         else:
             made = UNARY[name](draw, pool[i])
             operation, taken = made or flow.tanh, (i,)
-        steps.append(Step(name, operation, taken))
-        pool.append(operation(*[pool[j] for j in taken]))
+        steps.append(Step(name, operation, taken, draw(st.booleans())))
+        pool.append(steps[-1].run(pool, stay))
     return steps, pool

@@ -54,15 +54,15 @@ def test_one_program_one_result(data: st.DataObject) -> None:
         wholes.append(_leaf(whole_value(array)))
     steps, expected = data.draw(programs(wholes))
     pool = list(leaves)
+
+    def excursion(x: Tensor) -> Tensor:
+        """By way of another placement into another layout."""
+        there = x.to_global(other, data.draw(sbps(other, x.ndim, ("sum",))))
+        return there.to_global(placement, data.draw(sbps(placement, x.ndim, ("sum",))))
+
     with checked():
         for step, whole in zip(steps, expected[len(leaves) :]):
-            operands = [pool[i] for i in step.inputs]
-            if data.draw(st.booleans()):  # an excursion: by way of another placement into another layout
-                sbp = data.draw(sbps(placement, operands[0].ndim, ("sum",)))
-                there = operands[0].to_global(other, data.draw(sbps(other, operands[0].ndim, ("sum",))))
-                moved = there.to_global(placement, sbp)
-                operands = [moved if operand is operands[0] else operand for operand in operands]
-            result = step.operation(*operands)
+            result = step.run(pool, excursion)
             assert same_bits(logical(result.value), logical(whole.value)), f"{step.name} in {result.sbp}"
             pool.append(result)
         last = len(pool) - 1

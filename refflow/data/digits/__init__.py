@@ -35,6 +35,9 @@ class Digits:
     test_images: NDArray[np.float32]
     test_labels: NDArray[np.int64]
 
+    def __repr__(self) -> str:
+        return f"Digits({len(self.train_labels)} images for training, {len(self.test_labels)} for testing)"
+
 
 def load_digits() -> Digits:
     """The digits, cut by rule: the first 1,437 as the file lies are for training, the last 360 for testing.

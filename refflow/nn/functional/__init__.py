@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from ...absent import absence
 from .activations import *  # noqa: F403
 from .attention import *  # noqa: F403
 from .linear import *  # noqa: F403
 from .losses import *  # noqa: F403
 from .normalisation import *  # noqa: F403
 from .pooling import *  # noqa: F403
+from .windows import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"module 'refflow.nn.functional' has no attribute {name!r}{absence('nn.functional', name)}")

@@ -6,6 +6,7 @@ Implements NN-ATTENTION of spec/text/nn.md; Vaswani et al. 2017 (arXiv:1706.0376
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ...errors import DtypeError, ShapeError
 from ...functional.arithmetic import add, div, eq, exp, mul, sub, where
@@ -53,7 +54,9 @@ def attention_weights(
 
 def _causal(scores: Tensor) -> Tensor:
     """True where key j <= query i."""
-    layout = {"placement": scores.placement, "sbp": (broadcast,) * scores.placement.ndim} if scores.is_global else {}
+    layout: dict[str, Any] = {}
+    if scores.is_global:
+        layout = {"placement": scores.placement, "sbp": (broadcast,) * scores.placement.ndim}
     return tril(ones(*scores.shape[-2:], dtype=bool_, **layout))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import AttributeValueError, ShapeError
+from ...errors import AttributeValueError, IndexOutOfRange, ShapeError
 from ...functional.arithmetic import add, cast, cast_value, div, eq, lt, mul, require_tensor, result_type, sqrt, where
 from ...functional.creation import rand
 from ...functional.movement import narrow, pad, reshape, transpose, unsqueeze
@@ -26,6 +26,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x (..., in) times the transpose of weight (out, in), plus bias (out) (NN-LINEAR)."""
     if require_tensor("linear", weight).ndim != 2:
         raise ShapeError(f"linear: the weight must be (out, in), found shape {weight.shape}")
+    shape = require_tensor("linear", x).value.meta.shape
+    if shape and shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear: x of shape {shape} has {shape[-1]} features, the weight {weight.shape} (out, in) takes {weight.shape[1]}"
+        )
     out = matmul(x, transpose(weight, 0, 1))
     return out if bias is None else add(out, bias)
 
@@ -94,7 +99,10 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     """
     if require_tensor("embedding", weight).ndim != 2:
         raise ShapeError(f"embedding: the weight must be (num, dim), found shape {weight.shape}")
-    rows = Tensor(indexing.index_select(weight.value, require_tensor("embedding", index).value, dim=0))
+    try:
+        rows = Tensor(indexing.index_select(weight.value, require_tensor("embedding", index).value, dim=0))
+    except IndexOutOfRange as error:
+        raise IndexOutOfRange(f"embedding: the weight has no such row: {error}") from None
     if padding_idx is None:
         return rows
     row = padding_number("embedding", padding_idx, weight.shape[0])

@@ -90,7 +90,9 @@ def avg_pool2d(
         return div(total, float(divisor_override))
     if count_include_pad or around == (0, 0):
         return div(total, float(math.prod(kernel)))
-    layout = {"placement": x.placement, "sbp": (broadcast,) * x.placement.ndim} if x.is_global else {}
+    layout: dict[str, Any] = {}
+    if x.is_global:
+        layout = {"placement": x.placement, "sbp": (broadcast,) * x.placement.ndim}
     inside = ones(1, 1, *x.shape[2:], dtype=x.dtype, **layout)
     return div(total, sum(_windows(window[0], inside, *window[1:], 0.0), (4, 5)))
 
