@@ -79,7 +79,8 @@ class CommLog:
 def comm_log() -> CommLog:
     """``with flow.comm_log() as log:`` lists every move of the block (BOX-LOG).
 
-    ``print(log)`` shows them, ``log.bytes`` is their sum, ``log.by_kind()`` a table of collectives.
+    ``print(log)`` shows them, ``log.bytes`` is their sum, ``log.by_kind()`` a table of collectives.  Looking at a value
+    (numpy(), item(), printing) is not logged.
     """
     return CommLog()
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import CheckpointError, LocalGlobalError, PlacementError, RefflowError, SbpError
 from ..functional.creation import tensor
-from ..layout import NdSbp, Placement, broadcast, normalize
+from ..layout import NdSbp, Placement, broadcast, chosen_by, normalize
 from ..numerics import digest
 from ..state import settings
 from ..tensor.tensor import Tensor, check_ranks, logical_array
@@ -175,7 +175,7 @@ def _record(name: str, held: Tensor) -> Record:
 def _target(record: Record, placement: Placement | None, sbp: Any) -> Layout:
     """Where a loaded tensor goes (CKPT-RESHARD)."""
     what, size = f"load: '{record.name}'", settings().world.size
-    wanted = _call(sbp, record, what) if callable(sbp) and not isinstance(sbp, type) else sbp
+    wanted = _call(sbp, record, what) if chosen_by(sbp) else sbp
     if placement is None and wanted is None:
         here = record.placement is not None and all(rank < size for rank in record.placement)
         return (record.placement, record.sbp) if here else None  # type: ignore[return-value]

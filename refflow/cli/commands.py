@@ -66,7 +66,8 @@ def make_parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     check.set_defaults(command=_check)
     bench = commands.add_parser("bench", help="measure how fast refflow is here")
-    bench.add_argument("what", choices=["eager"], help="eager: a training step, one operation, the import")
+    bench.add_argument("what", choices=["eager", "runtime"],
+                       help="eager: a training step, one operation, the import; runtime: compiling plans, running actors")
     bench.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     bench.set_defaults(command=_bench)
     return parser
@@ -182,7 +183,12 @@ def _bench(args: argparse.Namespace) -> int:
     from . import bench, report
 
     with _errors_said():
-        measures = bench.eager()  # in worlds of its own: an error under MPI
+        if args.what == "runtime":
+            from .bench_runtime import runtime
+
+            measures = runtime()
+        else:
+            measures = bench.eager()  # in worlds of its own: an error under MPI
     report.print_measures(measures, as_json=args.json)
     return 0
 

@@ -222,7 +222,7 @@ class Run:
         lr = kind.lr if recipe.lr is None else recipe.lr
         self.recipe, self.arrangement = replace(recipe, lr=lr), arrangement
         self.execution = execution or Execution()
-        if recipe.amp is not None or arrangement.stages > 1:
+        if recipe.amp is not None or arrangement.stages > 1 or self.execution.lazy:
             self.execution = replace(self.execution, graph=True)
         self.step = 0
         self.loss: Tensor | None = None
@@ -393,7 +393,7 @@ def train(
     if save_to is not None:
         run.save(save_to)
     if trace_to is not None and run.graph is not None and 0 in current_world().owned:
-        run.graph.trace(TRACED_ON).save(trace_to)
+        run.graph.trace(TRACED_ON).save(os.fspath(trace_to))
     correct, sha256 = run.correct(), run.sha256()
     loss = None if run.loss is None else float(run.loss.item())
     seconds = time.perf_counter() - started

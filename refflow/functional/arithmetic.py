@@ -45,7 +45,8 @@ def number_for(name: str, number: Any, dtype: Dtype) -> bool | int | float:
     if is_integer(dtype):
         raise DataError(f"{name}: an int of {plain.bit_length()} bits does not fit into int64")
     cut = plain.bit_length() - 53  # to odd: the rounding to `dtype`, at most 53 bits, is then as if it were the only one
-    odd = abs(plain) >> cut | bool(abs(plain) & ((1 << cut) - 1))
+    size = -plain if plain < 0 else plain
+    odd = size >> cut | bool(size & ((1 << cut) - 1))
     try:
         return float(plain) if dtype.itemsize == 8 else math.copysign(math.ldexp(odd, cut), plain)
     except OverflowError:

@@ -294,23 +294,22 @@ def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
 def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """x plus, at each place, the tree over the source index of what goes there; x is added last (NUM-SCATTER)."""
     d = dim_of("scatter_add", dim, x.ndim)
-    _beside("scatter_add", x, index, d)
-    moved = index_ops.scatter_add(index.value, src.value, dim=d, size=x.shape[d])
+    return _plus("scatter_add", x, index_ops.scatter_add(index.value, src.value, dim=d, size=x.shape[d]), d)
+
+
+def _plus(name: str, x: Tensor, moved: Any, d: int) -> Tensor:
+    """x + moved; `ShapeError` unless they have one shape: what is added does not broadcast."""
+    if moved.meta.shape != x.shape:
+        raise ShapeError(
+            f"{name}: the index and what is added must have the shape of x, {x.shape}, in every dimension but {d}; found {moved.meta.shape}"
+        )
     return Tensor(elementwise.add(x.value, moved))
-
-
-def _beside(name: str, x: Tensor, moved: Tensor, d: int) -> None:
-    """`ShapeError` unless two tensors agree in all dimensions but d: what is added does not broadcast."""
-    if moved.ndim != x.ndim or any(a != b for i, (a, b) in enumerate(zip(x.shape, moved.shape)) if i != d):
-        raise ShapeError(f"{name}: shapes {x.shape} and {moved.shape} must agree in every dimension but {d}")
 
 
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """x plus, at each place of `dim`, the tree over the positions of `index` of what goes there; x is added last."""
     d = dim_of("index_add", dim, x.ndim)
-    _beside("index_add", x, source, d)
-    moved = index_ops.index_add(index.value, source.value, dim=d, size=x.shape[d])
-    return Tensor(elementwise.add(x.value, moved))
+    return _plus("index_add", x, index_ops.index_add(index.value, source.value, dim=d, size=x.shape[d]), d)
 
 
 def one_hot(index: Tensor, num_classes: int = -1) -> Tensor:

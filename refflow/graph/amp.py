@@ -67,7 +67,7 @@ class HalfContractions:
 
 def require_half(dtype: Any) -> np.dtype[Any]:
     """`dtype` as one of the half types; `AttributeValueError` for another."""
-    found = np.dtype(dtype)
+    found: np.dtype[Any] = np.dtype(dtype)
     if not is_half(found):
         raise AttributeValueError(f"enable_amp: dtype must be float16 or bfloat16, found {found.name}")
     return found
@@ -92,6 +92,7 @@ class GradScaler:
         backoff_factor: float = 0.5,
         growth_interval: int = 2000,
     ) -> None:
+        self.skipped = 0  # steps skipped since this scaler was made
         self._set(init_scale, growth_factor, backoff_factor, growth_interval, 0)
 
     def _set(self, scale: float, growth: float, backoff: float, interval: int, tracker: int) -> None:
@@ -102,7 +103,6 @@ class GradScaler:
             raise AttributeValueError(f"GradScaler: growth_interval must be an int >= 1, found {interval!r}")
         self._scale, self.growth_factor, self.backoff_factor = float(scale), float(growth), float(backoff)
         self.growth_interval, self._tracker = interval, int(tracker)
-        self.skipped = 0  # steps skipped since this scaler was made
 
     def get_scale(self) -> float:
         """The scale in force."""
@@ -127,8 +127,8 @@ class GradScaler:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Takes over what `state_dict` gave.  Errors: `AttributeValueError`."""
-        given = [state_dict[name] for name in ("scale", "growth_factor", "backoff_factor", "growth_interval")]
-        self._set(*given, state_dict["growth_tracker"])
+        factors = state_dict["growth_factor"], state_dict["backoff_factor"]
+        self._set(state_dict["scale"], *factors, state_dict["growth_interval"], state_dict["growth_tracker"])
 
     def __repr__(self) -> str:
         return f"GradScaler(scale={self._scale:g}, {self._tracker} of {self.growth_interval} steps to its growth)"

@@ -172,26 +172,25 @@ class Graph:
                 numbers = self._step_numbers(traced)
             else:
                 traced, numbers = self._trace_or_advise(args)
-                self._traced[mark] = traced
             outputs, updates = self._run(traced, given, numbers)
         self._last = traced
         if traced.checked and not self._finite(outputs.pop()):
             self._put_back(before)
-            if any(v.value is None for v in traced.graph.variables):  # it would make state that the optimizer has not
-                del self._traced[mark]
         else:
             for i, value in updates.items():
                 self._assign(traced.graph.variables[i], value)
             for _, schedule in self._optimizers:
                 if schedule is not None:
                     schedule.step()
+        if all(v.value is not None for v in traced.graph.variables):  # else it made state: another call makes other cells
+            self._traced[mark] = traced
         return rebuilt(traced.result, iter([Tensor(value) for value in outputs]))
 
     def _mark(self) -> tuple[Any, ...]:
         """What a traced call depends on beside its inputs; another mark is traced anew (GRAPH-MODE)."""
         modules = [m for held in vars(self).values() if hasattr(held, "named_modules") for m in held.modules()]
         modes = tuple((m.training, told_of(m)) for m in modules)
-        held = tuple(sorted((name, entry) for name, _, state in self._optimizer_state() for entry in state))
+        held = tuple((name, id(cell), cell.value.meta) for name, cell in self._cells().items())  # traces keep cells alive
         wanted = tuple(p.requires_grad for _, p, _ in self._optimizer_state())
         config, state = self.config, settings()
         return (

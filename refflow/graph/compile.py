@@ -258,7 +258,7 @@ class _Compiler:
                 self.at[key(output), rank] = self.at[key(value), rank]
             return
         here = {rank: self.at[key(value), rank] for rank in _ranks(value.meta)}
-        source, target = (Layout(before.placement.base, before.sbp[:-1]) for before in (moves.source, moves.target))  # type: ignore[attr-defined]
+        source, target = (Layout(before.placement.base, before.sbp[:-1]) for before in (moves.source, moves.target))
         for i, step in enumerate(moves.steps):
             self.moves += [
                 Moved(step.kind, travelling(step, m, self.steps) * value.meta.dtype.itemsize, source, target)

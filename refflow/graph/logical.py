@@ -59,11 +59,21 @@ class LogicalGraph:
             if variable.update is not None:
                 yield variable.update
 
+    def constants(self) -> list[Value]:
+        """The values captured from outside, in order of first use."""
+        found = {key(v): v for node in self.nodes for v in node.inputs}
+        found |= {key(v): v for v in self.results()}
+        known = [*self.inputs, *self.scalars, *(v.value for v in self.variables if v.value is not None)]
+        for value in (*known, *(v for node in self.nodes for v in node.outputs)):
+            found.pop(key(value), None)
+        return list(found.values())
+
     def names(self) -> dict[int, str]:
         """A short name for every value, by key: %0 … for results, the variable's or input's name."""
         named = {key(value): f"input{i}" for i, value in enumerate(self.inputs)}
         named.update({key(v.value): v.name for v in self.variables if v.value is not None})
         named.update({key(value): f"scalar{i}" for i, value in enumerate(self.scalars)})
+        named.update({key(value): f"constant{i}" for i, value in enumerate(self.constants())})
         for i, node in enumerate(self.nodes):
             for j, value in enumerate(node.outputs):
                 named[key(value)] = f"%{i}" if len(node.outputs) == 1 else f"%{i}.{j}"
@@ -74,14 +84,15 @@ class LogicalGraph:
         lines = [f"graph {self.name}"]
         lines += [f"  input {names[key(value)]}: {typed(value.meta)}" for value in self.inputs]
         lines += [f"  variable {v.name}: {typed(v.value.meta)}" for v in self.variables if v.value is not None]
+        lines += [f"  {names[key(value)]}: {typed(value.meta)}" for value in (*self.scalars, *self.constants())]
         for node in self.nodes:
-            operands = [names.get(key(value), "constant") for value in node.inputs]
+            operands = [names[key(value)] for value in node.inputs]
             attrs = [f"{name}={show(value)}" for name, value in node.attrs.items() if name not in ("placement", "sbp")]
             results = ", ".join(names[key(value)] for value in node.outputs)
             lines.append(f"  {results} = {node.primitive.name}({', '.join(operands + attrs)}): {typed(node.metas[0])}")
-        lines += [f"  return {', '.join(names.get(key(value), 'constant') for value in self.outputs)}"]
+        lines += [f"  return {', '.join(names[key(value)] for value in self.outputs)}"]
         lines += [
-            f"  {v.name} <- {names.get(key(v.update), 'constant')}" for v in self.variables if v.update is not None
+            f"  {v.name} <- {names[key(v.update)]}" for v in self.variables if v.update is not None
         ]
         return "\n".join(lines)
 
@@ -93,22 +104,20 @@ class LogicalGraph:
             "  node [shape=box, fontname=Helvetica]; edge [fontname=Helvetica, fontsize=10];",
         ]
         source: dict[int, str] = {}
-        for i, value in enumerate(self.inputs):
-            source[key(value)] = f"i{i}"
-            lines.append(f'  i{i} [label="input{i}", shape=ellipse];')
-        for i, variable in enumerate(self.variables):
-            if variable.value is None:
-                continue
-            source[key(variable.value)] = f"v{i}"
-            lines.append(f'  v{i} [label="{variable.name}", shape=cylinder];')
+        held = [(v, "ellipse") for v in (*self.inputs, *self.scalars)] + [(v, "plaintext") for v in self.constants()]
+        held += [(v.value, "cylinder") for v in self.variables if v.value is not None]
+        for i, (value, shape) in enumerate(held):
+            source[key(value)] = f"v{i}"
+            lines.append(f'  v{i} [label="{names[key(value)]}", shape={shape}];')
         for i, node in enumerate(self.nodes):
             lines.append(f'  n{i} [label="{node.primitive.name}\\n{names[key(node.outputs[0])]}"];')
-            for value in node.inputs:
-                if key(value) in source:
-                    lines.append(f'  {source[key(value)]} -> n{i} [label="{short(value.meta)}"];')
+            lines += [f'  {source[key(value)]} -> n{i} [label="{short(value.meta)}"];' for value in node.inputs]
             source.update({key(value): f"n{i}" for value in node.outputs})
-        for i, value in enumerate(self.outputs):
-            lines.append(f'  o{i} [label="output{i}", shape=ellipse]; {source.get(key(value), "constant")} -> o{i};')
+        ends = [(value, f"output{i}", "ellipse") for i, value in enumerate(self.outputs)]
+        ends += [(v.update, v.name, "cylinder") for v in self.variables if v.update is not None]
+        for i, (value, name, shape) in enumerate(ends):
+            lines.append(f'  o{i} [label="{name}", shape={shape}];')
+            lines.append(f'  {source[key(value)]} -> o{i} [label="{short(value.meta)}"];')
         return "\n".join([*lines, "}"])
 
 

@@ -48,7 +48,12 @@ class Recording:
 
 
 def record(plan: Plan, cost: CostModel | None = None, schedule: Any = None) -> Recording:
-    """The events of a run of the whole plan without contents, in virtual time if there is a cost model (EVT-REPLAY)."""
+    """The events of a run of the whole plan without contents, in virtual time if there is a cost model (EVT-REPLAY).
+
+    There, of the actors that wait for one stream the last in the plan begins: a micro-batch goes on before the next
+    one enters, and backward comes before forward.
+    """
     if cost is not None:
-        return Recording(plan, tuple(in_virtual_time(plan, cost=cost, log=True).result.events))
+        later_first = {task.id: -task.id for task in plan.tasks}
+        return Recording(plan, tuple(in_virtual_time(plan, cost=cost, priority=later_first, log=True).result.events))
     return Recording(plan, tuple(run(plan, schedule=schedule, log=True).events))

@@ -129,6 +129,11 @@ class Tracer:
         """A captured eager value, the same in every micro-step."""
         if is_lazy(value) or value.meta.placement is None:
             return value
+        if value.requires_grad and settings().grad:
+            raise GraphError(
+                "build() uses a tensor from outside that requires a gradient, and its gradient would be lost: make its module"
+                " an attribute of the graph, or add an optimizer that has it, or take it under no_grad()"
+            )
         if key(value) not in self._constants:
             self._constants[key(value)] = value, spread(value, self.steps, broadcast)
         return self._constants[key(value)][1]

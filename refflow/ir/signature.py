@@ -192,7 +192,8 @@ def price(signature: Signature, metas: Sequence[Meta]) -> Option:
         if meta.sbp != sbp:
             moves = plan(meta.shape, Layout(meta.placement, meta.sbp), Layout(meta.placement, sbp))
             moved += moves.elements * meta.dtype.itemsize
-            if meta.placement.steps > 1 and isinstance(meta.sbp[-1], Split):
+            before, after = meta.sbp[-1], sbp[-1]  # P -> B is done once a call, and B -> S or P takes what is there
+            if meta.placement.steps > 1 and before != broadcast and (isinstance(before, Split) or after not in (before, broadcast)):
                 late += sum(_late(step, meta.placement.steps) for step in moves.steps)
     left = sum(isinstance(one, Partial) for output in signature.outputs for one in output)
     return Option(signature, moved, left, late)

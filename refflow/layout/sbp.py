@@ -16,15 +16,17 @@ from ..errors import SbpError
 FoldKind = Literal["sum", "max", "min"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Split:
-    """S(axis): the rank at position r of p holds the r-th part of the balanced split of dimension `axis`."""
+    """S(axis): the rank at position r of p holds the r-th part of the balanced split of dimension `axis` (or `dim`)."""
 
     axis: int
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.axis, int) or isinstance(self.axis, bool):
-            raise SbpError(f"sbp.split: the axis must be an int, found {self.axis!r}")
+    def __init__(self, axis: int | None = None, *, dim: int | None = None) -> None:
+        chosen = axis if dim is None else dim
+        if not isinstance(chosen, int) or isinstance(chosen, bool) or (axis is not None and dim is not None):
+            raise SbpError(f"sbp.split: the axis must be an int, found {axis!r}{f' and dim={dim!r}' if dim is not None else ''}")
+        object.__setattr__(self, "axis", chosen)
 
     def __repr__(self) -> str:
         return f"S({self.axis})"
@@ -33,6 +35,10 @@ class Split:
 @dataclass(frozen=True)
 class Broadcast:
     """B: every rank holds the whole, with equal bits."""
+
+    def __call__(self) -> Broadcast:
+        """Itself: OneFlow writes ``sbp.broadcast()`` as well as ``sbp.broadcast``."""
+        return self
 
     def __repr__(self) -> str:
         return "B"
@@ -48,6 +54,10 @@ class Partial:
         if self.kind not in ("sum", "max", "min"):
             raise SbpError(f"sbp.partial: the kind must be 'sum', 'max' or 'min', found {self.kind!r}")
 
+    def __call__(self) -> Partial:
+        """Itself: OneFlow writes ``sbp.partial_sum()`` as well as ``sbp.partial_sum``."""
+        return self
+
     def __repr__(self) -> str:
         return f"P({self.kind})"
 
@@ -60,6 +70,11 @@ broadcast = B = Broadcast()
 partial_sum = P = Partial("sum")
 partial_max = Partial("max")
 partial_min = Partial("min")
+
+
+def chosen_by(sbp: Any) -> bool:
+    """Whether `sbp` is a function that chooses one for each tensor."""
+    return callable(sbp) and not isinstance(sbp, (type, Broadcast, Partial))
 
 
 def normalize(sbp: Any, mesh: Sequence[int], shape: Sequence[int], what: str) -> NdSbp:

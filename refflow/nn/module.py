@@ -12,7 +12,7 @@ import numpy as np
 
 from ..absent import absence
 from ..errors import AttributeValueError, DtypeError
-from ..layout import Placement, Split, broadcast
+from ..layout import Placement, Split, broadcast, chosen_by
 from ..numerics import is_float
 from ..state import Override
 from ..tensor.tensor import Tensor
@@ -260,7 +260,7 @@ class Module:
         """
 
         def moved(name: str, tensor: Tensor) -> Tensor:
-            chosen = sbp(name, tensor) if callable(sbp) else _fitting(sbp, tensor)
+            chosen = sbp(name, tensor) if chosen_by(sbp) else _fitting(sbp, tensor)
             return laid_out(tensor, placement, chosen)
 
         return self._relocate(moved)

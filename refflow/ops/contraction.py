@@ -104,6 +104,8 @@ matmul: Primitive = primitive(
 def _conv_rule(x: Meta, w: Meta, *, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Rule:
     if len(x.shape) != 4 or len(w.shape) != 4:
         raise ShapeError(f"conv2d: needs (n, c, y, x) and (o, c / groups, i, j), found {x.shape} and {w.shape}")
+    if groups > 1 and 0 in w.shape[:2]:
+        raise ShapeError(f"conv2d: {groups} groups need at least one channel each, found a weight of shape {w.shape}")
     if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise ShapeError(f"conv2d: {x.shape[1]} channels in {groups} groups do not fit a weight of shape {w.shape}")
     p, q = window_counts("conv2d", x.shape[2:], w.shape[2:], stride, padding, dilation)

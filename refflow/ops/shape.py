@@ -94,7 +94,7 @@ def reshape_space(old: Shape, new: Shape) -> tuple[str, str, dict[str, int]]:
     split (SIG-RESHAPE).
 
     >>> reshape_space((6, 4), (24,))
-    ('a0 [u0]', '(a0 s0)', {'a0': 6, 'u0': 4, 's0': 4})
+    ('a0 [u0_1]', '(a0 s0)', {'a0': 6, 'u0_1': 4, 's0': 4})
     """
     if 0 in old:
         return (

@@ -201,7 +201,7 @@ class Actor:
                 post(edge, READY, register, self.clock)
 
     def consume(self, into: In) -> None:
-        """A front that was read goes back; one that an output took over is held until that is back (ACT-RETURN)."""
+        """A front that was read goes back; one that outputs took over is held until they are back (ACT-RETURN, ACT-REPEAT)."""
         if into.out is not None and into.out.edges:
             into.held = True
             self.lacking += 1

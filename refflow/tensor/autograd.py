@@ -55,7 +55,7 @@ def vjp(
                 raise AutogradError(
                     f"backward through {node.primitive.name} a second time: its graph was freed; pass retain_graph=True the first time"
                 )
-            if all(g is None for g in arrived):
+            if is_detour(node) or all(g is None for g in arrived):
                 continue
             filled = [zeros_like(v) if g is None else g for v, g in zip(node.outputs, arrived, strict=True)]
             assert node.primitive.vjp is not None
@@ -64,7 +64,7 @@ def vjp(
                     grads.add(value, g)
         if not retain_graph:
             for node in nodes:
-                if not is_detour(node):  # other graphs may have the same one, and it saves nothing
+                if node.primitive is not to_global:  # which saves nothing, and on one rank would perhaps not be there
                     node.freed, node.inputs, node.outputs = True, (), ()
         return grads.finish()
 
@@ -78,17 +78,22 @@ class _Gradients:
         self._watched = watched
 
     def add(self, value: Value, g: Value) -> None:
-        """One more use: reduced to the layout of `value`, then added to the later uses (AUTO-ORDER)."""
-        while value.node is not None and is_detour(value.node) and not self._wanted(value):
+        """One more use of `value`, and of what was moved to make it."""
+        while value.node is not None and is_detour(value.node):
+            if id(value) in self._watched:
+                self._accumulate(value, g)
+            wanted = value.node.attrs.get("grad_sbp")
+            if wanted is not None:
+                g = to_global(g, placement=value.meta.placement, sbp=wanted)
             value = value.node.inputs[0]
+        self._accumulate(value, g)
+
+    def _accumulate(self, value: Value, g: Value) -> None:
+        """Reduced to the layout of `value`, then added to the later uses (AUTO-ORDER)."""
         g = in_layout_of(value, g)
         earlier = self._sums.get(id(value))
         # Where nothing costs a byte (one rank, no elements) add may choose another layout: hence once more.
         self._sums[id(value)] = (value, g if earlier is None else in_layout_of(value, add(earlier[1], g)))
-
-    def _wanted(self, value: Value) -> bool:
-        """Whether somebody asked for the finished gradient of `value` itself."""
-        return bool(value.hooks) or id(value) in self._watched
 
     def take(self, value: Value) -> Value | None:
         """The finished gradient of `value`; hooks see it first."""
@@ -137,11 +142,10 @@ def fits_gradient(name: str, g: Value, value: Value) -> None:
 
 
 def is_detour(node: Node) -> bool:
-    """Whether `node` is a move that the layout caused and the program did not write (that has `grad_sbp`, be it None).
-
-    What uses the moved value uses the value itself, there and then: so layouts change no order of adding (AUTO-ORDER).
+    """Whether `node` is a move: what uses the moved value uses the value itself, there and then, so that layouts change
+    no order of adding (AUTO-ORDER).  Not where a hook waits for the gradient of the moved value.
     """
-    return node.primitive is to_global and "grad_sbp" not in node.attrs
+    return node.primitive is to_global and not node.outputs[0].hooks
 
 
 def in_layout_of(value: Value, g: Value) -> Value:

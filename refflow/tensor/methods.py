@@ -269,7 +269,7 @@ def _setitem(self: Tensor, key: Any, value: Any) -> None:
     if isinstance(key, Tensor) and is_bool(key.dtype):
         self.write(arithmetic.where(_row_mask(self, key), arithmetic.cast(value, self.dtype), self).value)
         return
-    if isinstance(key, Tensor):
+    if any(isinstance(k, Tensor) for k in (key if isinstance(key, tuple) else (key,))):
         raise AttributeValueError(
             "index: assignment takes ints, slices or a bool mask; use scatter_add() or index_add() for index tensors"
         )

@@ -387,7 +387,8 @@ class Tensor:
             return Tensor(local_to_global(value, placement=placement, sbp=nd_sbp, check_meta=check_meta))
         if (placement, nd_sbp) == mine and not value.requires_grad:
             return Tensor(value)  # never this cell: a write must not reach further in one layout than in another
-        return Tensor(to_global(value, placement=placement, sbp=nd_sbp, grad_sbp=grad_sbp))
+        wish = {} if grad_sbp is None else {"grad_sbp": grad_sbp}
+        return Tensor(to_global(value, placement=placement, sbp=nd_sbp, **wish))
 
     def to_local(self) -> Tensor:
         """What each rank holds; a tensor of size 0 on ranks outside the placement (BORDER-TO-LOCAL)."""

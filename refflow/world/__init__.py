@@ -34,7 +34,10 @@ def virtual_world(size: int) -> Override:
     if len(present.owned) == present.size:
         return Override(world=wanted)
     if size != present.size:
-        raise WorldError(f"virtual_world({size}): the world is fixed, it has {present.size} ranks ({present.describe()})")
+        raise WorldError(
+            f"virtual_world({size}): the world is fixed, it has {present.size} ranks ({present.describe()}); "
+            f"start the script with {size} ranks, or ask flow.get_world_size()"
+        )
     return Override(world=present)
 
 

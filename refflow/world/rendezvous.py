@@ -117,10 +117,10 @@ def _explain(what: str, letters: Mapping[int, Letter], recent: bool) -> str:
     lines = [f"  {_ranks(ranks)}: {words}" for (words, _), ranks in groups.items()]
     if len({words for words, _ in groups}) < len(groups):
         lines.append("  the names agree, so an earlier operation, or a shape, sbp, attribute or seed differs")
-    elif not recent and any(letter.kind == "left" for letter in letters.values()):
-        lines.append("  (printing a global tensor, item() and numpy() are collectives too: call them on every rank)")
     rule = "every rank must carry out the same operations on global tensors in the same order, and none may leave early"
-    return "\n".join([f"{what} (collective {number}):", *lines, rule])
+    reading = "; printing a global tensor, item() and numpy() are such operations"
+    left = not recent and any(letter.kind == "left" for letter in letters.values())
+    return "\n".join([f"{what} (collective {number}):", *lines, rule + reading * left])
 
 
 def _ranks(ranks: list[int]) -> str:

@@ -36,7 +36,7 @@ IDX = np.array([2, 0, 2])
 ALONG = np.array([[0, 3], [1, 1], [2, 0]])
 IMAGE, FILTER = spaced(1, 2, 4, 5), spaced(3, 2, 2, 2)
 TARGET = np.array([1, 0, 3])
-MASK = flow.tensor([[True, False, True, False]])
+MASK = np.array([[True, False, True, False]])
 
 FUNCTIONS: dict[str, tuple[Function, tuple[Array, ...]]] = {
     "polynomial": (lambda x, y: (x + 1) * x - 2 * y + 3 - x, (M, V)),
@@ -46,8 +46,8 @@ FUNCTIONS: dict[str, tuple[Function, tuple[Array, ...]]] = {
     "square reciprocal": (lambda x: x.square().reciprocal(), (positive(4),)),
     "modulo": (lambda x: x % 0.7, (M,)),
     "clamp": (lambda x: x.clamp(-0.8, 1.1) + x.clamp(max=0.2), (M,)),
-    "where": (lambda x, y: flow.where(MASK, x, y) + flow.where(MASK, 2.0, x), (M, V)),
-    "masked_fill": (lambda x: x.masked_fill(MASK, 3.0) * x, (M,)),
+    "where": (lambda x, y: flow.where(flow.tensor(MASK), x, y) + flow.where(flow.tensor(MASK), 2.0, x), (M, V)),
+    "masked_fill": (lambda x: x.masked_fill(flow.tensor(MASK), 3.0) * x, (M,)),
     "extremes": (lambda x, y: x.maximum(y) * 2 + flow.minimum(x, y), (M, V)),
     "abs sign": (lambda x: abs(x) * x.sign() + x.relu(), (M,)),
     "float chain": (lambda x: (x.sigmoid() * x.tanh()).exp().log1p(), (M,)),

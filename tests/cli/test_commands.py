@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import refflow as flow
-from refflow.cli import bench, main, report
+from refflow.cli import bench, bench_runtime, main, report
 from refflow.errors import ShapeError
 from refflow.numerics import CheckResult
 from refflow.world import current_world
@@ -88,6 +88,17 @@ def test_bench_prints_what_it_measured(capsys, monkeypatch):
     assert main(["bench", "eager", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [m["target"] for m in found] == [25, 8, 60, 0.4] and found[3]["found"] == 0.5
+
+
+def test_bench_runtime_prints_what_it_measured(capsys, monkeypatch):
+    monkeypatch.setattr(bench_runtime, "SIZES", ((1_000, 1), (2_000, 1)))
+    monkeypatch.setattr(bench_runtime, "ACTIONS", 1_000)
+    assert main(["bench", "runtime"]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("trace and compile a step of 1,076 tasks", "n^", "actions/s", "64 ranks"))
+    assert main(["bench", "runtime", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [m["target"] for m in found] == [1.0, 1_000, 1.1, 60_000, 5.0] and all(m["found"] for m in found)
 
 
 def test_the_import_is_timed_in_a_process_of_its_own():

@@ -127,7 +127,7 @@ def test_the_text_shows_accuracy_hash_and_bytes(capsys, one_rank):
         ("--mesh 2by2", "such as 2x2"),
         ("--mesh 2x0", "such as 2x2"),
         ("--model rnn", "invalid choice"),
-        ("--parallel pipeline", "invalid choice"),
+        ("--parallel expert", "invalid choice"),
         ("--speed 3", "unrecognized"),
         ("--mesh 2x2 --ranks 3", "has 4 ranks, asked for are 3"),
         ("--mesh 2x2 --parallel data", "one axis"),
@@ -162,7 +162,7 @@ def test_a_checkpoint_of_another_run_is_refused(capsys, tmp_path):
 
 def test_arrange_refuses_what_the_parser_cannot_send():
     with pytest.raises(AttributeValueError, match="parallel"):
-        arrange("pipeline", 2)
+        arrange("expert", 2)
 
 
 @pytest.mark.mpi

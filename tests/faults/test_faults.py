@@ -1,7 +1,7 @@
 """Deliberate faults, each caught by a law: the tests test something.
 
 A fault replaces one thing of refflow by a plausible wrong one; its detector, a law on fixed data, passes without it and
-fails with it.  Several are faults of real systems (/spec/text "Differences"), or were once in refflow.
+fails with it.  Several are faults of real systems, or were once in refflow.
 """
 
 from __future__ import annotations

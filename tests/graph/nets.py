@@ -53,7 +53,7 @@ def cnn() -> nn.Sequential:
     """Two convolutions with pooling (the two kinds of it), and a linear layer."""
     return nn.Sequential(
         nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-        nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, stride=2), nn.ReLU(), nn.AvgPool2d(2)),
+        nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2)),
         nn.Flatten(), nn.Linear(4, 4),
     )  # fmt: skip
 
@@ -75,7 +75,7 @@ def dropped() -> nn.Sequential:
     """A perceptron that draws."""
     return nn.Sequential(
         nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.5)), nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Dropout(0.25)),
-        nn.Linear(16, 4),
+        nn.Linear(16, 16), nn.Linear(16, 4),
     )  # fmt: skip
 
 
@@ -87,8 +87,8 @@ def rows(n: int, *shape: int) -> Array:
 
 NETS: dict[Callable[[], nn.Sequential], Array] = {
     mlp: rows(128, 8),
-    cnn: rows(64, 1, 8, 8),
-    attention: np.arange(128).reshape(32, 4) * 7 % 11,
+    cnn: rows(128, 1, 4, 4),
+    attention: np.arange(256).reshape(128, 2) * 7 % 11,
     normed: rows(128, 8),
     dropped: rows(128, 8),
 }

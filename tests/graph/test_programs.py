@@ -17,6 +17,7 @@ import refflow as flow
 from refflow import Tensor
 from refflow.graph.logical import LogicalGraph
 from refflow.graph.time import TooManySteps
+from refflow.graph.trace import tensors_in
 from refflow.ir import lower
 from refflow.tensor.backward import grad
 from tests.graph.running import B, Of, S, bits, every_way, logical_bits
@@ -54,7 +55,7 @@ def lowers_as_traced(graph: LogicalGraph) -> None:
 def cases(draw: Any, steps: int) -> tuple[list[Tensor], list[Step]]:
     """Inputs in some layout, and a program on them."""
     rng = np.random.default_rng(draw(seeds))
-    placement = draw(placements(MESHES))
+    placement = draw(placements(MESHES if steps == 1 else MESHES[:3]))
     shape = draw(shapes(1, 3, 6))
     if steps > 1:
         shape = (steps * draw(st.integers(1, 3)), *shape[1:])
@@ -67,7 +68,7 @@ def cases(draw: Any, steps: int) -> tuple[list[Tensor], list[Step]]:
     return inputs, draw(programs(wholes))[0]
 
 
-@examples(40)
+@examples(25)
 @given(cases(1))
 def test_eager_graph_and_actors_agree(case: tuple[list[Tensor], list[Step]]) -> None:
     inputs, steps = case
@@ -78,7 +79,7 @@ def test_eager_graph_and_actors_agree(case: tuple[list[Tensor], list[Step]]) -> 
 
 
 @pytest.mark.parametrize("micro", [2, 4])
-@examples(30)
+@examples(8)
 @given(st.data())
 def test_micro_batches_agree_or_are_refused(micro: int, data: st.DataObject) -> None:
     """What needs the whole batch at once says so; everything else has the bits of the whole batch."""
@@ -110,39 +111,46 @@ ROWWISE: dict[str, Operation] = {
 }  # fmt: skip
 
 
-def rowwise(names: Sequence[str], weight: Tensor) -> Callable[..., Any]:
+class Weight(flow.nn.Module):
+    """One parameter."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.w = flow.nn.Parameter(weight)
+
+
+def rowwise(names: Sequence[str], weight: Weight) -> Callable[..., Any]:
     """Layers that look at each row for itself, a mean loss, and the gradients of weight and input."""
 
     def run(x: Tensor) -> Any:
-        x, w = x.detach().requires_grad_(), weight.detach().requires_grad_()
-        y = x
+        y = x = x.detach().requires_grad_()
         for name in names:
-            y = ROWWISE[name](y, w)
+            y = ROWWISE[name](y, weight.w)
         loss = (y * y).mean()
-        return loss, y, grad(loss, [x, w], allow_unused=True)
+        return loss, y, grad(loss, [x, weight.w], allow_unused=True)
 
     return run
 
 
-@examples(25)
+@examples(10)
 @given(st.data())
 def test_rows_are_cut_into_any_micro_batches(data: st.DataObject) -> None:
     """Ranks times micro-batches up to 8: nothing is refused, and nothing changes."""
-    mesh, micro = data.draw(st.sampled_from([(m, k) for m in MESHES for k in (2, 4) if int(np.prod(m)) * k <= 8 and m != (3,)]))
+    mesh, micro = data.draw(st.sampled_from(CUTS))
     placement = data.draw(placements([mesh]))
     cut = tuple(data.draw(st.sampled_from([S(0), S(0), B])) for _ in mesh)
-    names = data.draw(st.lists(st.sampled_from(sorted(ROWWISE)), min_size=1, max_size=6))
+    names = data.draw(st.lists(st.sampled_from(sorted(ROWWISE)), min_size=1, max_size=5))
     rng = np.random.default_rng(data.draw(seeds))
-    x, w = (flow.tensor(rng.standard_normal(s).astype(np.float32), placement=placement, sbp=B) for s in ((128, 4), (4, 4)))
-    x, function = x.to_global(sbp=cut), rowwise(names, w)
+    shapes = ((16 * int(np.prod(mesh)) * micro, 4), (4, 4))  # parts of a leaf: every contraction stays aligned
+    x, w = (flow.tensor(rng.standard_normal(s).astype(np.float32), placement=placement, sbp=(B,) * len(mesh)) for s in shapes)
+    x, weight = x.to_global(sbp=cut), Weight(w)
+    function = rowwise(names, weight)
+    graph = Of(function, micro)
+    graph.weight = weight  # type: ignore[attr-defined]
     flow.manual_seed(1)
-    found = every_way(Of(function, micro), x)
+    found = every_way(graph, x)
     flow.manual_seed(1)
-    eager = [logical_bits(t) for t in _flat(function(x))]
-    assert [bit[2:] for bit in found] == eager
+    assert [bit[2:] for bit in found] == [logical_bits(tensor) for tensor in tensors_in(function(x))]
 
 
-def _flat(result: Any) -> list[Tensor]:
-    from refflow.graph.trace import tensors_in
-
-    return list(tensors_in(result))
+CUTS = [(mesh, micro) for mesh in ((4,), (2, 2), (2,), (1,)) for micro in (2, 4) if int(np.prod(mesh)) * micro <= 8]

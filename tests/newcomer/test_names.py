@@ -14,7 +14,7 @@ import pytest
 
 import refflow as flow
 from refflow.absent import _TABLES
-from refflow.errors import AttributeValueError, DtypeError, LocalGlobalError, ShapeError
+from refflow.errors import AttributeValueError, DtypeError, LocalGlobalError, SbpError, ShapeError
 from refflow.layout import reduced
 from tests.tensor.layouts import LINE4, MATRIX_LAYOUTS, MESH, B, P, S, in_layout, laid, layout_id, numbers
 
@@ -150,6 +150,16 @@ def test_short_forms() -> None:
     assert mask.softmax(0).tolist() == [0.0, 1.0]
 
 
+def test_sbp_as_oneflow_writes_it() -> None:
+    """LAY-SBP: split(dim=i), broadcast() and partial_sum(); a module takes them for what they are."""
+    assert flow.sbp.split(dim=1) == S(1) == flow.sbp.split(axis=1)
+    assert flow.sbp.broadcast() is B and flow.sbp.partial_sum() is P
+    for wrong in (lambda: flow.sbp.split(), lambda: flow.sbp.split(0, dim=1), lambda: flow.sbp.split("0")):
+        with pytest.raises(SbpError, match="split: the axis"):
+            wrong()
+    assert flow.nn.Linear(4, 4).to_global(LINE4, B).weight.sbp == (B,)
+
+
 def test_one_element_formats_as_a_number() -> None:
     """TENSOR-LOGICAL: f-strings read the logical value, a partial one too."""
     loss = laid(WHOLE, LINE4, S(0)).sum()
@@ -196,7 +206,7 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
     "mv of matrices": (ShapeError, "mv", lambda: flow.ones(2, 2).mv(flow.ones(2, 2))),
     "scatter_add of a row": (
         ShapeError,
-        "scatter_add: shapes",
+        "scatter_add: the index",
         lambda: flow.ones(2, 3).scatter_add(1, flow.zeros(1, 2).long(), flow.ones(1, 2)),
     ),
     "outer of matrices": (ShapeError, "outer", lambda: flow.outer(flow.ones(2, 2), flow.ones(2))),

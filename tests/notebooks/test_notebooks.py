@@ -64,3 +64,17 @@ def test_the_first_notebook_shows_what_it_says() -> None:
     ring, ours = (text for text in printed if " bits " in text and "bytes" not in text)
     assert [len({line.split()[-1] for line in text.splitlines()}) for text in (ring, ours)] == [4, 1]
     assert any("reduce_scatter" in text and "gradient: (B,)" in text for text in printed)
+
+
+def test_the_second_notebook_shows_what_it_says() -> None:
+    """ACT-FIFO and PIPE-1F1B to look at: five timelines, two deadlocks in words, bubbles as the formula says, one digest."""
+    notebook = run(ROOT / "notebooks" / "02_actors.ipynb")
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    printed = ["".join(o.get("text", "") for o in cell.outputs) for cell in code]
+    pictures = [o["data"] for cell in code for o in cell.outputs if "image/svg+xml" in o.get("data", {})]
+    assert len(pictures) == 5 and all("in flight" in data["text/plain"] for data in pictures)
+    assert sum("and so nobody ever acts" in text for text in printed) == 3
+    assert sum(text.count("sound: True") for text in printed) == 5
+    assert any("expected  3/11" in text for text in printed) and any("plan 'Step' is sound" in text for text in printed)
+    (digests,) = (text for text in printed if "random, seed 3" in text)
+    assert len(digests.splitlines()) == 7 and len({line.split()[-1] for line in digests.splitlines()}) == 1

@@ -154,9 +154,12 @@ def _placed(plan: Plan, draw: Any) -> Plan:
     root = roots(plan)
     with_aliases = {r for r, other in enumerate(root) if other != r} | {o for r, o in enumerate(root) if o != r}
     places: dict[int, tuple[int, int]] = {}
+    unread = 0  # two that nobody reads may overwrite each other unseen: refused, though nothing shows it
     for register in plan.registers:
         free = register.kind == "data" and register.number == 1 and not register.initial
+        free = free and (bool(register.consumers) or unread == 0)
         if free and register.id not in with_aliases and draw(st.integers(0, 2)):
+            unread += not register.consumers
             places[register.id] = (draw(st.sampled_from([4, 8])), draw(st.sampled_from([0, 4, 8])))
     return replace(
         plan,

@@ -35,7 +35,7 @@ def overwrites(report: Report) -> bool:
     return any(len(register.consumers) > 1 for register in inputs)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(plans(), st.integers(0, 2**16))
 def test_deadlock_if_and_only_if_proved(plan: Plan, seed: int) -> None:
     """PROOF-LIVE, ACT-STUCK: verify's verdict is that of execution, whatever the schedule."""
@@ -65,14 +65,14 @@ def test_every_schedule_gives_the_same_results(plan: Plan, seed: int) -> None:
     assert (timed.outputs, timed.final) == (wanted.outputs, wanted.final)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(plans(ranks=1, most=3, sharing=True))
 def test_sharing_is_safe_if_and_only_if_proved(plan: Plan) -> None:
     """PROOF-SHARE, PROOF-INPLACE, ACT-SHARE: refused plans do overwrite in some interleaving, others in none."""
     report = verify(plan)
     assume(report.live and acted(plan) <= 8)
     try:
-        explore(plan, iterations=3, limit=6000)
+        explore(plan, iterations=3, limit=800)
         overwritten = ""
     except PlanError:
         assume(False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any as _Any
 
-from ...absent import absence
+from ...absent import absence as _absence
 from .activations import *  # noqa: F403
 from .attention import *  # noqa: F403
 from .linear import *  # noqa: F403
@@ -14,5 +14,5 @@ from .pooling import *  # noqa: F403
 from .windows import *  # noqa: F403
 
 
-def __getattr__(name: str) -> Any:
-    raise AttributeError(f"module 'refflow.nn.functional' has no attribute {name!r}{absence('nn.functional', name)}")
+def __getattr__(name: str) -> _Any:
+    raise AttributeError(f"module 'refflow.nn.functional' has no attribute {name!r}{_absence('nn.functional', name)}")

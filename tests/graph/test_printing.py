@@ -1,0 +1,38 @@
+"""A logical graph is text and DOT: every value with dtype, shape, sbp and placement.  GRAPH-PRINT, GRAPH-NODE."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.graph.nets import Told, dropped, mlp
+from tests.graph.nets import run as train
+
+EDGE = re.compile(r"^  (\w+) -> (\w+) \[label=\"([^\"]*)\"\];$")
+
+
+@pytest.mark.parametrize("told", [Told((2,), micro=2, zero=2), Told((2, 2), tensor=True), Told(stages=2, micro=4)], ids=str)
+@pytest.mark.parametrize("net", [mlp, dropped], ids=lambda net: net.__name__)
+def test_every_value_is_described_once_and_every_edge_has_its_sbp(net: object, told: Told) -> None:
+    holder = train(net, told, steps=1).graph  # type: ignore[arg-type]
+    assert holder is not None
+    graph = holder.graph
+    lines = str(graph).splitlines()
+    assert str(holder) == str(graph) and lines[0] == "graph Train"
+    defined = [line for line in lines if ": " in line and " <- " not in line]
+    names = [line.split(": ")[0].split(" = ")[0].split()[-1] for line in defined]
+    assert len(names) == len(set(names)) == len(graph.inputs) + len(graph.nodes) + len(graph.scalars) + len(graph.constants()) + sum(
+        v.value is not None for v in graph.variables
+    )
+    sbp = r"(B|S\(\d\)|P\(\w+\)|\((B|S\(\d\)|P\(\w+\))(, (B|S\(\d\)|P\(\w+\)))*\))"
+    assert all(re.search(rf": \w+ (scalar|[\dx]+) {sbp} on placement", line) for line in defined)
+    used = {word for line in lines for word in re.findall(r"[(, ](%\d+|input\d+|scalar\d+|constant\d+)\b", line)}
+    assert used <= set(names)
+    dot = graph.to_dot().splitlines()
+    edges = [match for line in dot if (match := EDGE.match(line))]
+    assert len(edges) == sum("->" in line for line in dot)
+    assert len(edges) == sum(len(n.inputs) for n in graph.nodes) + len(list(graph.results()))
+    boxes = {match[1] for line in dot if (match := re.match(r"^  (\w+) \[label=", line))}
+    assert {end for edge in edges for end in edge.groups()[:2]} <= boxes
+    assert all(re.fullmatch(rf"(scalar|[\dx]+) {sbp}", edge[3]) for edge in edges)
