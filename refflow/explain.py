@@ -10,18 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import AttributeValueError, SbpError
-from .ir import SPECIAL, Option, Primitive, Value, options, parse
+from .ir import SPECIAL, Option, Primitive, Value, bind_space, candidates, options, parse
 from .ir.bind import EAGER
-from .ir.signature import candidates
-from .ir.space import bind_space
+from .numerics import is_float
 from .state import Override, settings
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One primitive of an operation: the options in order of preference (the first is taken) and the signatures the
-    policy refuses.
-    """
+    """One primitive of an operation: the options, best first (it is taken), and the signatures the policy refuses."""
 
     name: str
     space: str
@@ -74,7 +71,7 @@ def describe(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str
     space = bind_space(primitive.name, parse(rule.space, len(metas)), [m.shape for m in metas], rule.sizes)
     policy = settings().signatures
     ranked = options(primitive.name, rule, space, metas, placement, policy)
-    integer = all(m.dtype.kind in "iub" for m in metas)
+    integer = not any(is_float(m.dtype) for m in metas)
     refused = [
         f"{s!s:40s} refused: {s.why}"
         for s in candidates(rule, space, integer, placement)
@@ -84,10 +81,9 @@ def describe(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str
 
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanations:
-    """Runs ``function(*args)`` and tells, for each primitive in it, the candidate signatures, their bytes and the
-    reason of the choice.
+    """Runs ``function(*args)`` and tells, for each primitive in it, the signatures, their bytes and why one was chosen.
 
-    Errors: `AttributeValueError` if given a result instead of a function.
+    Errors: `AttributeValueError` if given a result instead of a function.  Source: SIG-EXPLAIN.
     """
     if not callable(function):
         raise AttributeValueError(

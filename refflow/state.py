@@ -1,7 +1,7 @@
-"""The settings in force: world, back ends, grad mode, choice of signatures, kind of boxing; one context variable holds
-them all.
+"""The settings in force: world, back ends, grad mode, choice of signatures, kind of boxing.
 
-Implements STATE-CONTEXT of spec/text/worlds.md.  Each thread and each `with` block sees its own.
+Implements STATE-CONTEXT of spec/text/worlds.md.  One context variable holds them all; each thread and each `with` block
+sees its own.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from .errors import AttributeValueError, BackendError
 from .kernels import Backend, ReferenceBackend
 from .random import Generator
-from .world.base import World
+
+if TYPE_CHECKING:
+    from .world import World
 
 
 @lru_cache(maxsize=1)
@@ -27,7 +29,9 @@ def reference_backend() -> Backend:
 
 @dataclass(frozen=True)
 class Settings:
-    """What is in force.  `logs` are open communication logs, `interpreters` carry out primitives, `loss_scale` changes
+    """What is in force.
+
+    `logs` are open communication logs, `interpreters` carry out primitives (the last one first), `loss_scale` changes
     the gradient that backward() starts from (a graph's grad scaler).
     """
 
@@ -53,10 +57,9 @@ class Settings:
 
 
 def _initial() -> Settings:
-    from .random import Generator
-    from .world.detect import default_world
+    from .world import default_world  # worlds are settings, so they come after this module
 
-    return Settings(default_world(), {"cpu": reference_backend()}, generator=Generator())
+    return Settings(default_world(), {"cpu": reference_backend()})
 
 
 _settings: ContextVar[Settings] = ContextVar("refflow_settings")
@@ -103,8 +106,7 @@ class Override:
 
 
 def signatures(policy: str) -> Override:
-    """Which signatures may be chosen: "exact" (default: bits never change) or "cheap" (also what only algebra
-    justifies).
+    """Which signatures may be chosen: "exact" (default: bits never change), "cheap" (also what algebra alone justifies).
 
     A function and a context manager.  Errors: `AttributeValueError`.  Source: SIG-POLICY.
     """
@@ -114,10 +116,9 @@ def signatures(policy: str) -> Override:
 
 
 def boxing(policy: str) -> Override:
-    """Whether operations may move tensors by themselves: "implicit" (default) or "explicit" (then it is a
-    `BoxingError`).
+    """Whether operations may move tensors by themselves: "implicit" (default), "explicit" (then a `BoxingError`).
 
-    A function and a context manager.  Source: SIG-EXPLICIT.
+    A function and a context manager.  Errors: `AttributeValueError`.  Source: SIG-EXPLICIT.
     """
     if policy not in ("implicit", "explicit"):
         raise AttributeValueError(f"boxing: must be 'implicit' or 'explicit', found {policy!r}")

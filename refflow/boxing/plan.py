@@ -8,6 +8,7 @@ copy boxes.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,8 +21,9 @@ from ..layout import (
     Partial,
     Placement,
     Split,
-    balanced,
+    box_shape,
     boxes,
+    cut,
     intersect,
     partial_axes,
     volume,
@@ -55,8 +57,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Assembly:
-    """How one rank's new local array comes about: for each addend its pieces, folded over `mesh` (innermost axis
-    first).
+    """How one rank's new local array comes about: the pieces of each addend, which the step's `folds` then fold.
 
     A copy has one addend and no fold.  The pieces fill `region`; the rest of the local array, of shape `shape`, is the
     identity of `fill`.
@@ -79,13 +80,13 @@ class Step:
     @property
     def elements(self) -> int:
         """The number of elements that travel between different ranks."""
-        return sum(
-            piece.elements
-            for rank, assembly in self.assemblies.items()
-            for addend in assembly.addends
-            for piece in addend
-            if piece.source != rank
-        )
+        return sum(piece.elements for rank, piece in self.pieces() if piece.source != rank)
+
+    def pieces(self) -> Iterator[tuple[int, Piece]]:
+        """Every piece with the rank that takes it, in the order in which they travel."""
+        for rank, assembly in self.assemblies.items():
+            for piece in itertools.chain.from_iterable(assembly.addends):
+                yield rank, piece
 
 
 @dataclass(frozen=True)
@@ -124,13 +125,11 @@ def plan(shape: tuple[int, ...], source: Layout, target: Layout) -> Plan:
     kept = _kept_partials(source, target)
     folded = [axis for axis in partial_axes(source.sbp) if axis not in kept]
     if folded:
-        regions = _direct_regions(shape, source, target, folded)
-        direct = regions is not None
-        if regions is None:
-            regions = _shared_regions(source, held, folded)
+        direct = _direct_regions(shape, source, target, folded)
+        if direct is not None:
+            return Plan(shape, source, target, (_fold_step(source, held, folded, direct),))
+        regions = _shared_regions(source, held, folded)
         steps.append(_fold_step(source, held, folded, regions))
-        if direct:
-            return Plan(shape, source, target, tuple(steps))
         held = {rank: (_without(source, held[rank][0], folded), region) for rank, region in regions.items()}
     steps.append(_copy_step(shape, source, target, held, kept))
     return Plan(shape, source, target, tuple(steps))
@@ -182,26 +181,16 @@ def _shared_regions(source: Layout, held: Holding, folded: Sequence[int]) -> dic
         position = 0
         for axis, size in zip(folded, sizes, strict=True):
             position = position * size + source.placement.coords(rank)[axis]
-        regions[rank] = _part(box, _product(sizes), position)
+        regions[rank] = _part(box, math.prod(sizes), position)
     return regions
 
 
-def _product(sizes: Sequence[int]) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
-
-
 def _part(box: Box, parts: int, position: int) -> Box:
-    """Part `position` of a box cut along its longest dimension; a 0-d box goes to position 0, the others get an
-    empty range.
-    """
+    """Part `position` of a box cut along its longest dimension; a 0-d box goes to position 0, the others get none."""
     if not box:
         return box if position == 0 else ((0, 0),)
     axis = max(range(len(box)), key=lambda d: (box[d][1] - box[d][0], -d))
-    offsets = balanced(*box[axis], parts)
-    return (*box[:axis], (offsets[position], offsets[position + 1]), *box[axis + 1 :])
+    return (*box[:axis], cut(box[axis], parts, position), *box[axis + 1 :])
 
 
 def _fold_step(source: Layout, held: Holding, folded: Sequence[int], regions: Mapping[int, Box]) -> Step:
@@ -216,7 +205,7 @@ def _fold_step(source: Layout, held: Holding, folded: Sequence[int], regions: Ma
         for at in itertools.product(*(range(mesh[axis]) for axis in folded)):
             key = tuple({**own, **dict(zip(folded, at, strict=True))}[axis] for axis in axes)
             addends.append(tuple(_pieces(rank, region, cells.get(key, {}), region)))
-        assemblies[rank] = Assembly(_extent(region), within(region, region), tuple(addends))
+        assemblies[rank] = Assembly(box_shape(region), within(region, region), tuple(addends))
     kinds = tuple((mesh[axis], _kind(source.sbp[axis])) for axis in folded)
     return Step("reduce_scatter", assemblies, kinds)
 
@@ -227,9 +216,7 @@ def _kind(one: object) -> FoldKind:
 
 
 def _copy_step(shape: tuple[int, ...], source: Layout, target: Layout, held: Holding, kept: Sequence[int]) -> Step:
-    """Each rank copies its box from whoever holds it; on a new P axis the value goes to one position, the identity
-    to the others.
-    """
+    """Each rank copies its box from whoever holds it; on a new P axis one position takes it, the others an identity."""
     cells = _cells(held)
     local = boxes(shape, *_pair(target))
     new = [axis for axis in partial_axes(target.sbp) if axis not in kept]
@@ -246,7 +233,7 @@ def _copy_step(shape: tuple[int, ...], source: Layout, target: Layout, held: Hol
         pieces = () if region is None else tuple(_pieces(rank, region, cells.get(key, {}), box))
         slices = within(region, box) if region is not None else tuple(slice(0, 0) for _ in box)
         fill = _filler(target, coords) if own is None else _kind(target.sbp[new[0]])
-        assemblies[rank] = Assembly(_extent(box), slices, (pieces,), fill)
+        assemblies[rank] = Assembly(box_shape(box), slices, (pieces,), fill)
     step = Step("copy", assemblies, ())
     return Step(_copy_name(source, target, step.elements), assemblies, ())
 
@@ -263,9 +250,7 @@ def _filler(target: Layout, coords: Coords) -> FoldKind:
 def _own_slices(
     held: Holding, source: Layout, target: Layout, local: Mapping[int, Box], new: Sequence[int]
 ) -> dict[int, Box] | None:
-    """S -> P on one placement: each rank keeps its slice where it is, if the slices tile what the new addends must
-    add up to (BOX-S2P).
-    """
+    """S -> P on one placement: each rank keeps its slice, if the slices tile what the addends add up to (BOX-S2P)."""
     if not new or source.placement != target.placement:
         return None
     if not all(isinstance(source.sbp[axis], Split) for axis in new):
@@ -317,7 +302,3 @@ def _pieces(rank: int, region: Box, cells: Mapping[Box, Sequence[int]], local: B
         if common is not None:
             source = rank if rank in holders else holders[rank % len(holders)]
             yield Piece(source, within(common, cell), within(common, local), volume(common))
-
-
-def _extent(box: Box) -> tuple[int, ...]:
-    return tuple(hi - lo for lo, hi in box)

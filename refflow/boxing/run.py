@@ -111,14 +111,11 @@ def _run_step(
     outgoing: dict[int, Array] = {}
     here = world.owned
     crosses = len(here) != world.size or backend is not target
-    for rank, assembly in step.assemblies.items():
-        for addend in assembly.addends:
-            for piece in addend:
-                index = len(transfers)
-                transfers.append(Transfer(piece.source, rank, tuple(s.stop - s.start for s in piece.slices), dtype))
-                if piece.source in here:
-                    part = cut(shards[piece.source], slices=piece.source_slices)
-                    outgoing[index] = backend.to_host(part) if crosses else part
+    for index, (rank, piece) in enumerate(step.pieces()):
+        transfers.append(Transfer(piece.source, rank, tuple(s.stop - s.start for s in piece.slices), dtype))
+        if piece.source in here:
+            part = cut(shards[piece.source], slices=piece.source_slices)
+            outgoing[index] = backend.to_host(part) if crosses else part
     incoming = world.transfer(
         f"{step.kind} {plan.source} -> {plan.target} of {plan.shape} {dtype}", transfers, outgoing
     )
@@ -134,9 +131,7 @@ def _run_step(
 
 
 def assembled(step: Step, assembly: Assembly, parts: list[Array], dtype: np.dtype[Any], backend: Backend) -> Array:
-    """One rank's array: each addend from its pieces, then the fold over mesh positions, innermost axis first
-    (BOX-FOLD-ORDER).
-    """
+    """One rank's array: each addend from its pieces, then folded over mesh positions, innermost first (BOX-FOLD-ORDER)."""
     build = backend.kernel("assemble")
     arrays, index = [], 0
     for addend in assembly.addends:

@@ -17,7 +17,8 @@ from ..functional.creation import tensor
 from ..layout import NdSbp, Placement, broadcast, chosen_by, normalize
 from ..numerics import digest
 from ..state import settings
-from ..tensor.tensor import Tensor, check_ranks, logical_array
+from ..tensor.logical import check_ranks, logical_array
+from ..tensor.tensor import Tensor
 from .atomic import write_atomically
 from .container import Contents, Record, pack, unpack
 from .tree import flatten, rebuild

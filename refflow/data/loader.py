@@ -19,7 +19,8 @@ from ..layout import NdSbp, Placement, boxes, normalize
 from ..numerics import DTYPES
 from ..ops.border import is_partial
 from ..state import settings
-from ..tensor.tensor import Tensor, check_ranks
+from ..tensor.logical import check_ranks
+from ..tensor.tensor import Tensor
 from .dataset import Dataset, permutation
 
 __all__ = ["SHUFFLE_STREAM", "DataLoader"]

@@ -14,18 +14,14 @@ import numpy as np
 
 from ..errors import DataError, DtypeError, LocalGlobalError
 from ..ir import Primitive, Value
-from ..numerics import DTYPES, bool_, float32, is_bool, is_float, is_integer, promote, promote_scalar
+from ..layout import Placement, nested
+from ..numerics import DTYPES, bool_, float32, int64, is_bool, is_float, is_integer, promote, promote_scalar
 from ..ops import elementwise as ops
-from ..ops.constant import full
+from ..ops.constant import full, whole_beside
 from ..tensor.tensor import Tensor
 
 Dtype = np.dtype[Any]
 Operand = Tensor | bool | int | float
-
-
-def wrap(value: Value) -> Tensor:
-    """A new cell for a value."""
-    return Tensor(value)
 
 
 def cast_value(value: Value, dtype: Dtype) -> Value:
@@ -34,8 +30,9 @@ def cast_value(value: Value, dtype: Dtype) -> Value:
 
 
 def number_for(name: str, number: Any, dtype: Dtype) -> bool | int | float:
-    """`number` as a Python number that rounds to `dtype` once; `DtypeError` for what is none, `DataError` for an int
-    beyond int64 where integers are wanted.
+    """`number` as a Python number that rounds to `dtype` once.
+
+    Errors: `DtypeError` for what is none, `DataError` for an int beyond int64 where integers are wanted.
     """
     plain = number.item() if isinstance(number, np.generic) else number
     if not isinstance(plain, (bool, int, float)):
@@ -55,20 +52,11 @@ def number_for(name: str, number: Any, dtype: Dtype) -> bool | int | float:
 
 def scalar_like(number: bool | int | float, value: Value, dtype: Dtype, name: str = "operand") -> Value:
     """A 0-d constant of `dtype` beside `value` (`number_for`)."""
-    number = number_for(name, number, dtype)
-    meta = value.meta
-    where: dict[str, Any] = {}
-    if meta.placement is not None:
-        from ..layout import broadcast
-
-        where = {"placement": meta.placement, "sbp": (broadcast,) * meta.placement.ndim}
-    return full(shape=(), value=number, dtype=dtype, **where)
+    return full(shape=(), value=number_for(name, number, dtype), dtype=dtype, **whole_beside(value))
 
 
 def result_type(x: Operand, y: Operand) -> Dtype:
-    """The dtype two operands meet in: torch's categories; a 0-d tensor and a scalar give way to a tensor with
-    dimensions (NUM-PROMOTE).
-    """
+    """The dtype two operands meet in; a 0-d tensor and a scalar give way to a tensor with dimensions (NUM-PROMOTE)."""
     if not isinstance(x, Tensor):
         x, y = y, x
     assert isinstance(x, Tensor)
@@ -105,14 +93,14 @@ def operands(
                 f"{name}: operands must be tensors or Python numbers, found {type(one).__name__}; flow.tensor(...) makes a tensor"
             )
     if isinstance(x, Tensor):
-        number = y.item() if isinstance(y, np.generic) else y
+        number: Any = y.item() if isinstance(y, np.generic) else y
         dtype = to(promote_scalar(x.dtype, number))
-        return cast_value(x.value, dtype), scalar_like(number, x.value, dtype, name)  # type: ignore[arg-type]
+        return cast_value(x.value, dtype), scalar_like(number, x.value, dtype, name)
     if isinstance(y, Tensor):
         number = x.item() if isinstance(x, np.generic) else x
         dtype = to(promote_scalar(y.dtype, number))
         return scalar_like(number, y.value, dtype, name), cast_value(y.value, dtype)
-    raise DtypeError(f"{name}: at least one operand must be a tensor")
+    raise DtypeError(f"{name}: at least one operand must be a tensor, found two numbers; flow.tensor(...) makes a tensor")
 
 
 def _to_float(dtype: Dtype) -> Dtype:
@@ -159,7 +147,7 @@ def _to_bool(dtype: Dtype) -> Dtype:
     return bool_
 
 
-add, mul = _binary(ops.add, lambda d: d), _binary(ops.mul)
+add, mul = _binary(ops.add), _binary(ops.mul)
 sub = _binary(ops.sub, _to_number)
 div = true_divide = _binary(ops.div, _to_float)
 floor_divide, remainder = _binary(ops.floor_divide, _to_number), _binary(ops.remainder, _to_number)
@@ -209,7 +197,7 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
     require_tensor("where", condition)
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         kinds = {type(one) for one in (x, y)}
-        dtype = float32 if float in kinds else np.dtype("int64") if kinds != {bool} else bool_
+        dtype = float32 if float in kinds else int64 if kinds != {bool} else bool_
         a, b = scalar_like(x, condition.value, dtype), scalar_like(y, condition.value, dtype)
     else:
         a, b = operands("where", x, y)
@@ -223,9 +211,7 @@ def masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
 
 
 def clamp(x: Tensor, min: float | None = None, max: float | None = None) -> Tensor:
-    """x, not below `min` and not above `max` (None: no bound); gradient 1 inside and on the bounds, 0 outside, as
-    PyTorch.
-    """
+    """x, not below `min` and not above `max` (None: no bound); gradient 1 inside and on the bounds, 0 outside."""
     dtype = require_tensor("clamp", x).dtype
     for bound in (min, max):
         dtype = dtype if bound is None else promote_scalar(dtype, bound)
@@ -285,8 +271,6 @@ def to(x: Tensor, target: Any = None, *, dtype: Dtype | None = None) -> Tensor:
     """x in another dtype, or on another device type (``x.to("cuda")``: the same ranks and sbp)."""
     wanted = dtype if dtype is not None else target
     if isinstance(wanted, str):
-        from ..layout import Placement, nested
-
         if not x.is_global:
             if wanted == "cpu":
                 return x

@@ -13,14 +13,16 @@ import numpy as np
 
 from ..errors import AttributeValueError, DtypeError, RefflowError, ReplicaError, SbpError, ShapeError
 from ..ir import Meta, Primitive, Value, to_global
-from ..layout import NdSbp, Partial, Placement, boxes, broadcast, normalize, reduced
+from ..layout import NdSbp, Placement, boxes, normalize, reduced
 from ..numerics import bool_, digest, float32, float64, int64, is_float
+from ..numerics import cast as cast_array
 from ..ops import constant
 from ..ops import creation as ops
 from ..ops.border import is_partial
 from ..random import Generator
 from ..state import default_generator, settings
-from ..tensor.tensor import Tensor, check_ranks
+from ..tensor.logical import check_ranks
+from ..tensor.tensor import Tensor
 from .arithmetic import add, cast, dtype_named, ge, lt, mul, number_for, where
 from .movement import sizes_of, whole_number
 from .reduction import argsort
@@ -38,8 +40,7 @@ def _layout(
         return {}, None
     check_ranks(name, placement)
     wanted = normalize(sbp, placement.mesh, shape, name)
-    made = tuple(broadcast if isinstance(one, Partial) else one for one in wanted)
-    return {"placement": placement, "sbp": made}, wanted if is_partial(wanted) else None
+    return {"placement": placement, "sbp": reduced(wanted)}, wanted if is_partial(wanted) else None
 
 
 def placement_of(value: Value) -> Placement:
@@ -67,10 +68,9 @@ def tensor(
 ) -> Tensor:
     """A tensor of the given data (numbers, nested lists, a NumPy array, a tensor).
 
-    Global with `placement` and `sbp`: every rank must give the same logical data (checked), each keeps its part; P:
-    the first rank keeps it.
-    Without dtype: float32 for Python floats, int64 for ints, bool for bools, an array's own.  Errors: `DtypeError`,
-    `SbpError`, `ReplicaError`.
+    Global with `placement` and `sbp`: every rank must give the same logical data (checked), each keeps its part; P: the
+    first rank keeps it.  Without dtype: float32 for Python floats, int64 for ints, bool for bools, an array's own.
+    Errors: `ShapeError`, `DtypeError`, `SbpError`, `PlacementError`, `ReplicaError`.  Source: OPS-CREATION, PART-MADE.
     """
     if isinstance(data, Tensor):
         data = data.detach().numpy()
@@ -81,8 +81,6 @@ def tensor(
     if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
         dtype = float32 if array.dtype.kind == "f" else int64 if array.dtype.kind in "iu" else array.dtype
     wanted = dtype_named("tensor", array.dtype if dtype is None else dtype)
-    from ..numerics import cast as cast_array
-
     if array.dtype == object:  # ints beyond int64
         array = np.array([number_for("tensor", one, wanted) for one in array.flat], float64).reshape(array.shape)
     if (
@@ -143,19 +141,12 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 
 def per_rank(function: Any) -> Tensor:
     """A local tensor from ``function(rank) -> data``, one array per rank (LOCAL-FAMILY)."""
-    from ..numerics import cast as cast_array
-
     state = settings()
     arrays = {}
     for rank in state.world.owned:
         data = function(rank)
-        made = tensor(data) if not isinstance(data, Tensor) else data
-        array = np.asarray(
-            made.local_arrays()[state.world.owned[0]]
-            if isinstance(data, Tensor)
-            else next(iter(made.local_arrays().values()))
-        )
-        arrays[rank] = cast_array(array, array.dtype)
+        made = data if isinstance(data, Tensor) else tensor(data)
+        arrays[rank] = made.local_arrays()[state.world.owned[0]]
     dtypes = {array.dtype for array in arrays.values()}
     if len(dtypes) > 1:
         raise DtypeError(f"per_rank: ranks must give one dtype, found {', '.join(sorted(d.name for d in dtypes))}")
@@ -296,9 +287,7 @@ def draw(
     sbp: Any,
     **attrs: Any,
 ) -> Tensor:
-    """One call of a random primitive: the next ordinal of the generator, values by logical index (RNG-INDEX).  P is
-    refused.
-    """
+    """One call of a random primitive: the next ordinal of the generator, values by logical index (RNG-INDEX); no P."""
     layout, partial = _layout(primitive.name, size, placement, sbp)
     if partial is not None:
         raise SbpError(f"{primitive.name}: random tensors can be S or B, found {sbp}; to_global brings one to P")
@@ -401,10 +390,7 @@ def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with probability p, else 0, in the dtype and layout of `p`."""
     if not is_float(p.dtype):
         raise DtypeError(f"bernoulli: the probabilities must be floats, found {p.dtype.name}")
-    layout: dict[str, Any] = {}
-    if p.is_global:
-        layout = {"placement": p.placement, "sbp": reduced(p.sbp)}
-    return cast(lt(rand(*p.shape, generator=generator, **layout), p), p.dtype)
+    return cast(lt(rand(*p.shape, generator=generator, **_like_drawn(p, float32)), p), p.dtype)
 
 
 __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself

@@ -244,8 +244,7 @@ def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     first = start + n if start < 0 else start
     if not 0 <= first <= first + length <= n:
         raise AttributeValueError(f"narrow: start {start}, length {length} do not fit into dim {dim} of size {n}")
-    start = first
-    return index_at(x, (*[slice(None)] * d, slice(start, start + length)))
+    return index_at(x, (*[slice(None)] * d, slice(first, first + length)))
 
 
 def select(x: Tensor, dim: int, index: int) -> Tensor:
@@ -320,9 +319,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0.0) -> Tensor:
-    """`value` around `x`; `pad` lists (before, after) from the last dimension on, as in PyTorch; only mode
-    "constant".
-    """
+    """`value` around `x`; `pad` lists (before, after) from the last dimension on; the only mode is "constant"."""
     if mode != "constant":
         raise AttributeValueError(f"pad: only mode 'constant' is defined, found {mode!r}")
     if len(pad) % 2 or len(pad) > 2 * x.ndim:
@@ -339,9 +336,7 @@ def flip(x: Tensor, *dims: Any) -> Tensor:
 
 
 def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
-    """Elements moved by `shifts` along `dims`, those that leave come in at the other end; dims None: over the flat
-    tensor.
-    """
+    """Elements moved by `shifts` along `dims` (None: over the flat tensor); what leaves comes in at the other end."""
     if dims is None:
         return reshape(roll(reshape(x, (-1,)), shifts, 0), x.shape)
     moves, along = (list(n) if isinstance(n, Sequence) else [whole_number("roll", "a shift", n)] for n in (shifts, dims))
@@ -368,9 +363,7 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 
 def clone(x: Tensor) -> Tensor:
     """The same value in a new cell (values never change, so nothing is copied); gradients pass through."""
-    from ..ops.shape import reshape as identity
-
-    return Tensor(identity(x.value, shape=x.value.meta.shape))
+    return Tensor(ops.reshape(x.value, shape=x.value.meta.shape))
 
 
 def contiguous(x: Tensor) -> Tensor:

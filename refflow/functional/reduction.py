@@ -13,13 +13,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import AttributeValueError, DtypeError, ShapeError
-from ..numerics import bool_, float32, int64, is_bool, is_float, is_half, is_integer
+from ..numerics import bool_, float32, float64, int64, is_bool, is_float, is_half, is_integer
 from ..ops import contraction, elementwise, order
 from ..ops import indexing as index_ops
 from ..ops import reduction as ops
 from ..ops import shape as shape_ops
 from ..tensor.tensor import Tensor
-from .arithmetic import cast, cast_value, div, dtype_named, mul, require_tensor, result_type, sqrt, sub
+from .arithmetic import (
+    absolute,
+    cast,
+    cast_value,
+    div,
+    dtype_named,
+    eq,
+    maximum,
+    minimum,
+    mul,
+    require_tensor,
+    result_type,
+    sqrt,
+    sub,
+    where,
+)
 from .movement import dim_of, narrow, reshape, unsqueeze, whole_number
 from .precision import in_float32
 
@@ -50,9 +65,7 @@ def _kept(x: Tensor, result: Tensor, dims: tuple[int, ...], keepdim: bool) -> Te
 
 
 def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: np.dtype[Any] | None = None) -> Tensor:
-    """The canonical tree over the flat range of `dim` (in that order); integers and bools sum in int64, halves in
-    float32.
-    """
+    """The tree over the flat range of `dim` (in that order); integers and bools sum in int64, halves in float32."""
     dims = dims_of("sum", require_tensor("sum", x), dim)
     wanted = dtype_named("sum", dtype or (x.dtype if is_float(x.dtype) else int64))
     inner = float32 if is_half(wanted) else wanted
@@ -91,21 +104,16 @@ def std(
 
 def _root(x: Tensor) -> Tensor:
     """The square root, with gradient 0 instead of infinity at 0."""
-    from .arithmetic import eq, where
-
     zero = eq(x, 0.0)
     return where(zero, 0.0, sqrt(where(zero, 1.0, x)))
 
 
 @in_float32
-
 def norm(x: Tensor, p: float = 2.0, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The p-norm over `dim`, p = 1, 2 or inf; sums are folded before the root is taken (OPS-NORM).
 
     The gradient of the 2-norm at 0 is 0.
     """
-    from .arithmetic import absolute
-
     if p == 2:
         return _root(sum(mul(x, x), dim, keepdim))
     if p == 1:
@@ -128,22 +136,16 @@ def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The largest element of all; or along `dim` (values, indices), the gradient going to the chosen index; or with
-    a tensor, maximum.
-    """
+    """The largest element of all; or along `dim` (values, indices), with the gradient to the chosen; or `maximum`."""
     return _extreme("max", x, dim, keepdim)
 
 
 def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    """The least element of all; or along `dim` (values, indices), the gradient going to the chosen index; or with a
-    tensor, minimum.
-    """
+    """The least element of all; or along `dim` (values, indices), with the gradient to the chosen; or `minimum`."""
     return _extreme("min", x, dim, keepdim)
 
 
 def _extreme(name: str, x: Tensor, dim: Any, keepdim: bool) -> Any:
-    from .arithmetic import maximum, minimum
-
     if isinstance(dim, Tensor):
         return (maximum if name == "max" else minimum)(x, dim)
     if dim is None:
@@ -199,12 +201,10 @@ def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:
-    """x @ y: canonical-tree contraction of the last dimension of x with the last but one of y, batch dimensions
-    broadcast.
+    """x @ y: canonical-tree contraction of the last dimension of x with the last but one of y, batches broadcast.
 
     1-d operands count as a row (x) or a column (y).  Halves compute in float32 and round once.  Errors: `ShapeError`,
-    `DtypeError`.
-    Source: OPS-MATMUL.
+    `DtypeError`.  Source: OPS-MATMUL.
     """
     require_tensor("matmul", x)
     require_tensor("matmul", y)
@@ -328,15 +328,13 @@ def allclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8) -> bo
     """Whether |x - y| <= atol + rtol |y| everywhere; for looking, not for tests of bits."""
     return bool(
         np.allclose(
-            cast(x, np.dtype("float64")).detach().numpy(), cast(y, np.dtype("float64")).detach().numpy(), rtol, atol
+            cast(x, float64).detach().numpy(), cast(y, float64).detach().numpy(), rtol, atol
         )
     )
 
 
 def equal(x: Tensor, y: Tensor) -> bool:
     """Whether two tensors have one shape and equal values (-0 equals +0, NaN nothing)."""
-    from .arithmetic import eq
-
     return x.shape == y.shape and bool(all(eq(x, y)))
 
 

@@ -7,9 +7,11 @@ micro-step, the rest once a call, with repeat, acc and pack between them.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -25,6 +27,7 @@ from ..random import Generator
 from ..state import settings
 from .flops import flops
 from .logical import LogicalGraph, key
+from .memory import place
 from .plan import Plan, PlanBuilder
 from .time import TimedPlacement, TooManySteps
 
@@ -61,7 +64,20 @@ def compile_graph(graph: LogicalGraph, *, numbers: int | None = None) -> Compile
 
     Errors: `GraphError` where a value would have to be known over all micro-steps in the middle of the graph.
     """
-    return _Compiler(graph, numbers).run()
+    with _nothing_is_garbage():
+        return _Compiler(graph, numbers).run()
+
+
+@contextmanager
+def _nothing_is_garbage() -> Iterator[None]:
+    """All that compiling makes stays: to look through it for garbage, again and again, would take longer than to make it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class _Compiler:
@@ -77,6 +93,8 @@ class _Compiler:
         self.late: set[int] = set()  # registers that are filled only once all micro-steps are over
         self.names = graph.names()
         self.moves: list[Moved] = []
+        self.starts: dict[int, list[int]] = {}  # rank -> the tasks that load what is loaded once a call
+        self.ends: dict[int, list[int]] = {}  # rank -> the tasks that store results
 
     def run(self) -> Compiled:
         known = {key(v) for n in self.graph.nodes for v in n.outputs}
@@ -89,7 +107,18 @@ class _Compiler:
             self._boxing(node) if node.primitive.name == "to_global" else self._compute(node)
         results = {key(value): value for value in self.graph.results()}
         sinks = {mark: self._sink(value, i) for i, (mark, value) in enumerate(results.items())}
-        return Compiled(self.builder.plan(), self.kernels, sinks, self.call, tuple(self.moves))
+        self._one_call_at_a_time()
+        return Compiled(place(self.builder.plan()), self.kernels, sinks, self.call, tuple(self.moves))
+
+    def _one_call_at_a_time(self) -> None:
+        """A rank loads for the next call only when it has stored this one's results: so memory can be used again."""
+        for rank, ends in self.ends.items():
+            end = self.builder.task(f"end@{rank}", rank=rank, kind="tick", stream="copy")
+            for task in ends:
+                self.builder.control(task, end)
+            again = self.builder.register(f"again@{rank}", end, kind="ctrl", initial=1)
+            for task in self.starts.get(rank, ()):
+                self.builder.feed(again, task)
 
     # --- naming and registers -----------------------------------------------------------------------------------------
 
@@ -145,15 +174,20 @@ class _Compiler:
                     return make(shape=(), value=call.scalars[mark], dtype=meta.dtype)
                 return call.shards[mark][rank * self.steps + at.position]
 
-            self._holds(value, rank, self._task(f"load {index} {self._name(value)}@{rank}", rank, payload,
-                                                kind="source", stream="copy"))  # fmt: skip
+            name = f"load {index} {self._name(value)}@{rank}"
+            task = self._task(name, rank, payload, kind="source", stream="copy")
+            self._holds(value, rank, task)
+            if not varies(meta) or self.steps == 1:
+                self.starts.setdefault(rank, []).append(task)
 
     def _sink(self, value: Value, index: int) -> dict[int, str]:
         """A result leaves the plan: rank -> name of the sink."""
         found = {}
         for rank in _ranks(value.meta):
             name = f"store {index} {self._name(value)}@{rank}"
-            self.builder.task(name, rank=rank, kind="sink", stream="copy", inputs=[self.at[key(value), rank]])
+            held = self.at[key(value), rank]
+            task = self.builder.task(name, rank=rank, kind="sink", stream="copy", inputs=[held])
+            self.ends.setdefault(rank, []).append(task)
             found[rank] = name
         return found
 

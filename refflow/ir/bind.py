@@ -32,9 +32,9 @@ def bind(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, An
     """Applies a primitive in the innermost interpreter (IR-BIND)."""
     state = settings()
     if state.interpreters:
-        inner = state.interpreters[-1]
+        inner: Interpreter = state.interpreters[-1]
         with Override(interpreters=state.interpreters[:-1]):
-            return inner.bind(primitive, inputs, attrs)  # type: ignore[no-any-return]
+            return inner.bind(primitive, inputs, attrs)
     return EAGER.bind(primitive, inputs, attrs)
 
 
@@ -138,9 +138,7 @@ def _call_kernels(
 
 
 def _agree(primitive: Primitive, refused: Mapping[int, DataError], state: Settings, is_global: bool) -> None:
-    """What the data of one rank makes wrong is the same error on every rank (ERR-AGREED); a local tensor is its rank's
-    own business.
-    """
+    """What one rank's data makes wrong is the same error on every rank (ERR-AGREED); local tensors are each rank's own."""
     told = {rank: (type(error).__name__, str(error)) for rank, error in refused.items()}
     entries: Mapping[int, tuple[str, str] | None] = told
     if is_global:

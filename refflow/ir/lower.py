@@ -1,7 +1,7 @@
 """Lowering: a primitive on laid-out operands becomes boxings, one kernel call per rank, and the layout of the results.
 
-Implements SIG-LOWER of spec/text/signatures.md and PART-REDUCE of spec/text/partial.md.  Pure functions of
-metadata, cached, the same on every rank.
+Implements SIG-LOWER of spec/text/signatures.md and PART-REDUCE of spec/text/partial.md.  Pure functions of metadata,
+cached, the same on every rank.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from .space import Space, bind_space, parse
 
 @dataclass(frozen=True)
 class Lowered:
-    """What to do: operand layouts to reach (None: as it is), output metas, keyword arguments of each rank's kernel
-    call.  `mark`, a checksum of all that was asked, tells processes whether they do the same (WORLD-HISTORY).
+    """What to do: operand layouts to reach (None: as it is), output metas, keyword arguments of each rank's kernel.
+
+    Where all are local `calls` is empty and `local` has the arguments.  `mark`, a checksum of all that was asked, tells
+    processes whether they do the same (WORLD-HISTORY).
     """
 
     targets: tuple[Meta | None, ...]
@@ -102,9 +104,7 @@ def refuse_too_big(name: str, shapes: Sequence[Shape], dtypes: Sequence[np.dtype
 def _calls(
     primitive: Primitive, space: Space, signature: Signature, where: Placement, attrs: Mapping[str, Any]
 ) -> dict[int, dict[str, Any]]:
-    """Each rank's keyword arguments; ranks that run over the same ranges share one object, so that replicas can be
-    recognised.
-    """
+    """Each rank's keyword arguments: one object for all ranks with the same ranges, so that replicas are recognised."""
     shared: dict[tuple[tuple[int, int], ...], dict[str, Any]] = {}
     calls = {}
     for rank in where:
@@ -158,11 +158,5 @@ def _call(
 
 def local_shape(space: Space, ranges: Mapping[str, tuple[int, int]]) -> Shape:
     """The shape of this rank's part of the first output."""
-    shape = []
-    for dim in space.outputs[0]:
-        size = 1
-        for letter in dim.letters:
-            lo, hi = ranges[letter]
-            size *= hi - lo
-        shape.append(size)
-    return tuple(shape)
+    length = {letter: hi - lo for letter, (lo, hi) in ranges.items()}
+    return tuple(math.prod(length[letter] for letter in dim.letters) for dim in space.outputs[0])

@@ -46,9 +46,7 @@ def refuse_sum_of_bools(meta: Meta, sbp: NdSbp) -> None:
 
 
 def _to_global_vjp(node: Node, g: Value) -> list[Value | None]:
-    """The gradient, brought to `grad_sbp` first if one was asked for; the engine brings it to the operand's layout
-    (AUTO-LAYOUT).
-    """
+    """The gradient, in `grad_sbp` if one was asked for; the engine brings it to the operand's layout (AUTO-LAYOUT)."""
     wanted = node.attrs.get("grad_sbp")
     if wanted is not None and g.meta.sbp != wanted:
         g = to_global(g, placement=g.meta.placement, sbp=wanted)

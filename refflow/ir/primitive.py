@@ -1,7 +1,7 @@
-"""Primitive and Rule: the one declaration of an operation, from which signatures, gradients, spec pages and test cases
-come.
+"""Primitive and Rule: the one declaration of an operation.
 
-Implements OPS-DECLARATION of spec/text/primitives.md.  A primitive's value is the back end's kernel of the same name.
+Implements OPS-DECLARATION of spec/text/primitives.md: signatures, gradients, spec pages and test cases come from it.  A
+primitive's value is the back end's kernel of the same name.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..errors import DtypeError
 from ..layout import FoldKind
-from .node import Meta, Node, Value
+from .node import Meta, Value
 
 Vjp = Callable[..., Sequence[Value | None]]
 Fold = Literal["sum", "max", "min", "one"]  # "one": a sum in which at most one term is not the identity
@@ -21,8 +22,9 @@ Fold = Literal["sum", "max", "min", "one"]  # "one": a sum in which at most one 
 
 @dataclass(frozen=True)
 class Carry:
-    """What becomes of a P operand: fold kind in -> fold kind out; `exact` if the bits survive ("integer": for
-    integers only) (SIG-CARRY).
+    """What becomes of a P operand: fold kind in -> fold kind out; `exact` if the bits survive, perhaps only integers'.
+
+    Source: SIG-CARRY.
     """
 
     name: str
@@ -112,33 +114,35 @@ def primitive(
     vjp: Vjp | None = None,
     **more: Any,
 ) -> Primitive:
-    """Declares and registers a primitive; `space` is text, or a function of the operands' metas and the attributes to
-    a `Rule`.
+    """Declares and registers a primitive; `space` is text, or a function of metas and attributes that gives a `Rule`.
 
     `dtype`: None (that of the operands, which must agree), a NumPy dtype, or a function of the operands' metas.
     """
 
-    def fixed(*metas: Meta, **attrs: Any) -> Rule:
-        result = (
-            same_dtype(name, *metas)
-            if dtype is None
-            else dtype
-            if isinstance(dtype, np.dtype)
-            else dtype(*metas, **attrs)
-        )
-        return Rule(space, (result,), over, fold, leaf, carries)  # type: ignore[arg-type]
-
-    made = Primitive(name, space if callable(space) else fixed, vjp, **more)
+    made = Primitive(name, space if callable(space) else _fixed(name, space, dtype, over, fold, leaf, carries), vjp, **more)
     if name in REGISTRY:
         raise ValueError(f"primitive {name} is declared twice")
     REGISTRY[name] = made
     return made
 
 
+def _fixed(
+    name: str, space: str, dtype: Any, over: str, fold: Fold | None, leaf: int, carries: Carries
+) -> Callable[..., Rule]:
+    """The rule of a primitive whose space depends on nothing."""
+
+    def rule(*metas: Meta, **attrs: Any) -> Rule:
+        if isinstance(dtype, np.dtype):
+            result = dtype
+        else:
+            result = same_dtype(name, *metas) if dtype is None else dtype(*metas, **attrs)
+        return Rule(space, (result,), over, fold, leaf, carries)
+
+    return rule
+
+
 def same_dtype(name: str, *metas: Meta) -> np.dtype[Any]:
     """The one dtype of the operands; `DtypeError` if they differ (primitives do not promote: functions do)."""
-    from ..errors import DtypeError
-
     first = metas[0].dtype
     for meta in metas[1:]:
         if meta.dtype != first:
@@ -156,5 +160,5 @@ def vjp_of(made: Primitive) -> Callable[[Vjp], Vjp]:
     return attach
 
 
-__all__ = ["ANTITONE", "EXACT", "JOIN_MAX", "JOIN_MIN", "LINEAR", "MONOTONE", "REGISTRY", "Carries", "Carry", "Node", "Primitive", "Rule",
+__all__ = ["ANTITONE", "EXACT", "JOIN_MAX", "JOIN_MIN", "LINEAR", "MONOTONE", "REGISTRY", "Carries", "Carry", "Primitive", "Rule",
            "Sample", "primitive", "same_dtype", "vjp_of"]  # fmt: skip

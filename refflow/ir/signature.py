@@ -1,19 +1,20 @@
-"""Signatures: every way a primitive can run on split, broadcast and partial operands, derived from its index space and
-marked.
+"""Signatures: every way a primitive can run on split, broadcast and partial operands, derived from its index space.
 
 Implements SIG-DERIVE, SIG-EXACT, SIG-ALIGNED, SIG-PRODUCT and SIG-CHOICE of spec/text/signatures.md, and TIME-CHOICE.
+Each is marked: whether it keeps the bits, and why.  What a signature costs is the boxing plan's.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..boxing import Layout, Step, format_sbp, plan
+from ..boxing import Layout, format_sbp, plan
 from ..errors import SbpError
 from ..layout import NdSbp, Partial, Placement, Range, Sbp, Split, balanced, boxes, broadcast, cut
-from ..numerics import aligned, bool_, is_half, is_integer
+from ..numerics import aligned, bool_, is_float, is_half
 from .node import Meta
 from .primitive import Rule
 from .space import Space, axis_of
@@ -60,9 +61,7 @@ class Signature:
 
 
 def derive(rule: Rule, space: Space, integer: bool) -> list[AxisSignature]:
-    """Every signature algebra allows on one mesh axis, in declaration order: B, then each letter, then each carried
-    P (SIG-DERIVE).
-    """
+    """Every signature algebra allows on one mesh axis: B, then each letter, then each carried P (SIG-DERIVE)."""
     n, m = len(space.inputs), len(space.outputs)
     found = [AxisSignature((broadcast,) * n, (broadcast,) * m, None, True, "everything whole")]
     found += [s for letter in space.splittable() if (s := _split(rule, space, letter, integer)) is not None]
@@ -99,9 +98,7 @@ def _split(rule: Rule, space: Space, letter: str, integer: bool) -> AxisSignatur
 
 
 def candidates(rule: Rule, space: Space, integer: bool, placement: Placement) -> Iterator[Signature]:
-    """The product of the axis signatures over the mesh, without those whose nested cuts do not fit grouped
-    dimensions (SIG-PRODUCT).
-    """
+    """The product of the axis signatures over the mesh, less those whose nested cuts fit no dimension (SIG-PRODUCT)."""
     for axes in itertools.product(derive(rule, space, integer), repeat=placement.ndim):
         if _coherent(space, axes, placement):
             exact, why = _exactness(rule, space, axes, placement.mesh)
@@ -118,9 +115,7 @@ def letter_ranges(space: Space, axes: Sequence[AxisSignature], placement: Placem
 
 
 def _coherent(space: Space, axes: Sequence[AxisSignature], placement: Placement) -> bool:
-    """Whether cutting letters and cutting dimensions give the same boxes; they can differ only where a dimension
-    groups letters.
-    """
+    """Whether cutting letters and cutting dimensions give the same boxes; only a dimension of several letters may not."""
     letters = {axis.letter for axis in axes} - {None}
     operands = [*zip(space.inputs, range(len(space.inputs)), [True] * len(space.inputs), strict=True),
                 *zip(space.outputs, range(len(space.outputs)), [False] * len(space.outputs), strict=True)]  # fmt: skip
@@ -150,9 +145,7 @@ def _exactness(rule: Rule, space: Space, axes: Sequence[AxisSignature], mesh: Se
     if cuts and is_half(rule.dtypes[0]):
         return False, f"each partial would be rounded to {rule.dtypes[0].name}"
     if cuts:
-        inner = 1
-        for letter in over[1:]:
-            inner *= space.sizes[letter]
+        inner = math.prod(space.sizes[letter] for letter in over[1:])
         if not _aligned((0, space.sizes[over[0]]), cuts, inner, rule.leaf):
             return (
                 False,
@@ -192,37 +185,30 @@ def price(signature: Signature, metas: Sequence[Meta]) -> Option:
         if meta.sbp != sbp:
             moves = plan(meta.shape, Layout(meta.placement, meta.sbp), Layout(meta.placement, sbp))
             moved += moves.elements * meta.dtype.itemsize
-            before, after = meta.sbp[-1], sbp[-1]  # P -> B is done once a call, and B -> S or P takes what is there
-            if meta.placement.steps > 1 and before != broadcast and (isinstance(before, Split) or after not in (before, broadcast)):
-                late += sum(_late(step, meta.placement.steps) for step in moves.steps)
+            steps = meta.placement.steps
+            if steps > 1 and _waits(meta.sbp[-1], sbp[-1]):
+                pieces = itertools.chain.from_iterable(step.pieces() for step in moves.steps)
+                late += sum(piece.elements for rank, piece in pieces if piece.source % steps != rank % steps)
     left = sum(isinstance(one, Partial) for output in signature.outputs for one in output)
     return Option(signature, moved, left, late)
 
 
-def _late(step: Step, steps: int) -> int:
-    """The elements that a step takes from another micro-step."""
-    return sum(
-        piece.elements
-        for target, assembly in step.assemblies.items()
-        for addend in assembly.addends
-        for piece in addend
-        if piece.source % steps != target % steps
-    )
+def _waits(before: Sbp, after: Sbp) -> bool:
+    """Whether such a move along micro-steps needs a later one; P -> B is done once a call, B takes what is there."""
+    return isinstance(before, Split) or (before != broadcast and after not in (before, broadcast))
 
 
 def options(
     name: str, rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str
 ) -> list[Option]:
-    """The signatures the policy admits, best first: least bytes, then least left partial, then declaration order
-    (SIG-CHOICE); among micro-steps, what waits for none of them comes first (TIME-CHOICE).
+    """The signatures the policy admits, best first.
+
+    Least bytes, then least left partial, then declaration order (SIG-CHOICE); among micro-steps, what waits for none of
+    them comes before all (TIME-CHOICE).
     """
-    integer = not metas or all(not _is_float(meta) for meta in metas)
+    integer = not any(is_float(meta.dtype) for meta in metas)
     admitted = [s for s in candidates(rule, space, integer, placement) if s.exact or policy == "cheap"]
     return sorted((price(s, metas) for s in admitted), key=lambda option: (option.late, option.bytes, option.partial))
-
-
-def _is_float(meta: Meta) -> bool:
-    return not is_integer(meta.dtype) and meta.dtype.kind != "b"
 
 
 def requested(name: str, rule: Rule, space: Space, placement: Placement, sbp: NdSbp) -> Signature:

@@ -21,9 +21,7 @@ _TOKEN = re.compile(r"\.\.\.|[\[\]()]|[A-Za-z_]\w*@?|1")
 
 @dataclass(frozen=True)
 class Dim:
-    """One dimension: the letters it is made of, outermost first (none: a size-1 dimension), and whether the first
-    may be split.
-    """
+    """One dimension: the letters it is made of, outermost first (none: a size-1 dimension), and if it must stay whole."""
 
     letters: tuple[str, ...]
     whole: bool = False
@@ -182,5 +180,5 @@ def _listing(shapes: Sequence[tuple[int, ...]]) -> str:
 
 
 def names(prefix: str, count: int) -> list[str]:
-    """`count` letters: d0 d1 …"""
+    """`count` letters: for the prefix "d", d0 d1 …"""
     return [f"{prefix}{i}" for i in range(count)]

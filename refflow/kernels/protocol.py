@@ -1,8 +1,8 @@
 """The protocol of a back end: opaque arrays, kernels by name, host copies.
 
 Implements KER-PROTOCOL of spec/text/kernels.md.  Everything above this package treats arrays as opaque: it reads them
-only through a back
-end, so another back end (or a test's loopback one) can replace the reference without a line changed elsewhere.
+only through a back end, so another back end (or a test's loopback one) can replace the reference without a line changed
+elsewhere.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ class Backend(Protocol):
     name: str
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel of a primitive, or of the array operations ``slice_box``, ``assemble`` and ``fold``;
-        `BackendError` if missing.
-        """
+        """The kernel of a primitive, or ``slice_box``, ``assemble`` or ``fold``; `BackendError` if there is none."""
         ...
 
     def from_host(self, array: np.ndarray[Any, Any]) -> Array:
@@ -48,7 +46,7 @@ class ReferenceBackend:
     name = "reference"
 
     def __init__(self) -> None:
-        from .reference import KERNELS, arrays  # noqa: F401  (registers)
+        from .reference import KERNELS
 
         self._kernels = {name: _quiet(kernel) for name, kernel in KERNELS.items()}
 
@@ -70,10 +68,9 @@ class ReferenceBackend:
 
 def _quiet(kernel: Kernel) -> Kernel:
     """inf and NaN are values like any other here: no warnings."""
-    ignore = np.errstate
 
     def run(*arrays: Array, **attrs: Any) -> Any:
-        with ignore(all="ignore"):
+        with np.errstate(all="ignore"):
             return kernel(*arrays, **attrs)
 
     return run

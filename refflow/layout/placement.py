@@ -1,7 +1,7 @@
 """Placement: a device mesh, and the order of its ranks.
 
-Implements LAY-PLACEMENT and LAY-MESH-ORDER of spec/text/layout.md.  Which process owns a rank is the world's business,
-which back end computes on a device type is the world's too.
+Implements LAY-PLACEMENT and LAY-MESH-ORDER of spec/text/layout.md.  Which process owns a rank, and which
+back end computes on a device type, is the world's business.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ class Placement:
     """A mesh of ranks on one device type, e.g. ``placement("cpu", [[0, 1], [2, 3]])``.
 
     Args: `type` a device label; `ranks` an int, a list, or a nested list of ints of any depth (the mesh).  Rank order
-    is kept:
-    ``[3, 0]`` differs from ``[0, 3]``.  Errors: `PlacementError` for an empty, ragged, negative or duplicate list.
-    Source: LAY-PLACEMENT.
+    is kept: ``[3, 0]`` differs from ``[0, 3]``.  Errors: `PlacementError` for an empty, ragged, negative or duplicate
+    list.  Source: LAY-PLACEMENT.
     """
 
     __slots__ = ("_coords", "_hash", "mesh", "ranks", "top", "type")
@@ -100,7 +99,7 @@ class Placement:
     @staticmethod
     def all(type: str) -> Placement:
         """Every rank of the present world, in a row."""
-        from ..world import current_world  # the one upward import: a convenience of the public name
+        from ..world import current_world  # upward, so late: a convenience of the public name
 
         return Placement(type, list(range(current_world().size)))
 

@@ -104,9 +104,7 @@ def _normalize_one(one: Any, ndim: int, shape: Sequence[int], what: str) -> Sbp:
 
 
 def reduced(sbp: NdSbp) -> NdSbp:
-    """`sbp` with every P replaced by B: the layout a gradient is brought to before it is added to others
-    (AUTO-LAYOUT).
-    """
+    """`sbp` with every P replaced by B: the layout in which gradients are added (AUTO-LAYOUT)."""
     return tuple(broadcast if isinstance(one, Partial) else one for one in sbp)
 
 

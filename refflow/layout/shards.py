@@ -35,9 +35,7 @@ def cut(bounds: Range, parts: int, position: int) -> Range:
 
 @lru_cache(maxsize=65536)
 def boxes(shape: tuple[int, ...], placement: Placement, sbp: NdSbp) -> Mapping[int, Box]:
-    """The box each rank of `placement` holds, in mesh order (LAY-ND-SPLIT: mesh axes left to right, each cuts what
-    the last left).
-    """
+    """rank -> the box it holds, in mesh order: mesh axes left to right, each cuts what the last left (LAY-ND-SPLIT)."""
     return {rank: _box(shape, placement.mesh, sbp, placement.coords(rank)) for rank in placement}
 
 

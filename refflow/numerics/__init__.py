@@ -4,10 +4,12 @@ Implements spec/text/numerics.md (NUM-*) and the generator of spec/text/random.m
 arrays that know nothing of ranks.
 """
 
-from refflow.numerics.bits import canonical, digest, digest_many, first_difference, same_bits
-from refflow.numerics.checks import CheckResult, self_check
-from refflow.numerics.contraction import contract
-from refflow.numerics.dtypes import (
+from __future__ import annotations
+
+from .bits import canonical, digest, digest_many, first_difference, same_bits
+from .checks import CheckResult, self_check
+from .contraction import contract
+from .dtypes import (
     DTYPES,
     bfloat16,
     bool_,
@@ -29,12 +31,12 @@ from refflow.numerics.dtypes import (
     promote_scalar,
     uint8,
 )
-from refflow.numerics.elementary import FUNCTIONS, apply
-from refflow.numerics.order import argmax, argmin, argsort, maximum, minimum
-from refflow.numerics.philox import integers, normal, random_bits, uniform
-from refflow.numerics.profile import LEAF, PROFILE, check_subnormals
-from refflow.numerics.rounding import fma32
-from refflow.numerics.trees import aligned, fold_parts, scatter_tree, tree_fold, tree_sum
+from .elementary import FUNCTIONS, apply
+from .order import argmax, argmin, argsort, maximum, minimum
+from .philox import integers, normal, random_bits, uniform
+from .profile import LEAF, PROFILE, check_subnormals
+from .rounding import fma32
+from .trees import aligned, fold_parts, scatter_tree, tree_fold, tree_sum
 
 __all__ = [
     "DTYPES",

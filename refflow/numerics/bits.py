@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from refflow.errors import DtypeError, ShapeError
-from refflow.numerics.dtypes import is_float
-from refflow.numerics.profile import PROFILE
+from ..errors import DtypeError, ShapeError
+from .dtypes import is_float
+from .profile import PROFILE
 
 Array = npt.NDArray[Any]
 

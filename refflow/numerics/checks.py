@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from refflow.errors import NumericsError
-from refflow.numerics import elementary, philox
-from refflow.numerics.bits import digest, same_bits
-from refflow.numerics.contraction import contract
-from refflow.numerics.dtypes import bfloat16, cast, float16, float32, int32, int64, promote
-from refflow.numerics.order import argsort, maximum, minimum
-from refflow.numerics.profile import LEAF, check_subnormals
-from refflow.numerics.rounding import fma32
-from refflow.numerics.trees import aligned, fold_parts, scatter_tree, tree_sum
+from ..errors import NumericsError
+from . import elementary, philox
+from .bits import digest, same_bits
+from .contraction import contract
+from .dtypes import bfloat16, cast, float16, float32, int32, int64, promote
+from .order import argsort, maximum, minimum
+from .profile import LEAF, check_subnormals
+from .rounding import fma32
+from .trees import aligned, fold_parts, scatter_tree, tree_sum
 
 Array = npt.NDArray[Any]
 

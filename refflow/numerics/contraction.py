@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from refflow.errors import DtypeError, ShapeError
-from refflow.numerics.dtypes import bool_, float32, float64, is_integer
-from refflow.numerics.profile import LEAF
-from refflow.numerics.rounding import add_rounded
-from refflow.numerics.trees import Slots, depth, fill, levels, slots
+from ..errors import DtypeError, ShapeError
+from .dtypes import bool_, float32, float64, is_integer
+from .profile import LEAF
+from .rounding import add_rounded
+from .trees import Slots, depth, fill, levels, slots
 
 Array = npt.NDArray[Any]
 

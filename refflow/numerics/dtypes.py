@@ -1,7 +1,8 @@
 """The element types of refflow, how they combine, and how a value is converted from one to another.
 
 Implements NUM-DTYPE, NUM-PROMOTE, NUM-CAST and NUM-IDENTITY of spec/text/numerics.md.
-A dtype is a `np.dtype`; bfloat16 comes from ml_dtypes.  Which operation promotes, and when, is left to `ops`.
+A dtype is a `np.dtype`; bfloat16 comes from ml_dtypes.  Which operation promotes, and when, is left to
+`functional`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from refflow.errors import DtypeError, NumericsError
+from ..errors import DtypeError, NumericsError
 
 Array = npt.NDArray[Any]
 DType = np.dtype[Any]

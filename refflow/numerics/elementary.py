@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from refflow.errors import DtypeError, NumericsError
-from refflow.numerics.dtypes import float32, float64, is_half
+from ..errors import DtypeError, NumericsError
+from .dtypes import float32, float64, is_half
 
 Array = npt.NDArray[Any]
 

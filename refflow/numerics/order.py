@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from refflow.numerics.dtypes import float32, is_float, is_half
+from .dtypes import float32, is_float, is_half
 
 Array = npt.NDArray[Any]
 

@@ -2,7 +2,7 @@
 
 Implements RNG-PHILOX, RNG-UNIFORM, RNG-NORMAL and RNG-INTEGER of spec/text/random.md.
 The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
-Which logical index an element has is left to `layout`, which stream a call has to the generator in `tensor`.
+Which logical index an element has is left to `layout`, which stream a call has to refflow/random.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from refflow.errors import NumericsError
-from refflow.numerics import elementary
+from ..errors import NumericsError
+from . import elementary
 
 Array = npt.NDArray[Any]
 

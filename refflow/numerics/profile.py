@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from refflow.errors import NumericsError
+from ..errors import NumericsError
 
 PROFILE = "refflow-arith-1"
 LEAF = 16  # terms of a contraction that one fused multiply-add chain takes

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from refflow.errors import DtypeError, NumericsError, ShapeError
-from refflow.numerics.dtypes import cast, float32, identity, is_half
-from refflow.numerics.order import maximum, minimum
+from ..errors import DtypeError, NumericsError, ShapeError
+from .dtypes import cast, float32, identity, is_half
+from .order import maximum, minimum
 
 Array = npt.NDArray[Any]
 
@@ -153,8 +153,8 @@ def scatter_tree(values: Array, target: Array, size: int, extent: int, source: A
     """out[t] = the tree over source index 0..extent-1 of the values whose target is t; absent ones are the identity.
 
     values (N, ...), target (N,) integer, source (N,) integer in [0, extent), by default 0..N-1; no (target, source)
-    pair may repeat.  A target outside [0, size) contributes nothing.  Returns (size, ...); a target that
-    nobody names holds -0.0 (0 for integers).  Raises ShapeError if lengths do not fit.  Source: NUM-SCATTER.
+    pair may repeat.  A target outside [0, size) contributes nothing.  Returns (size, ...); a target that nobody names
+    holds -0.0 (0 for integers).  Raises ShapeError if lengths do not fit.  Source: NUM-SCATTER.
     """
     values, target = np.asarray(values), np.asarray(target)
     source = np.arange(len(target)) if source is None else np.asarray(source)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import LocalGlobalError, ReplicaError, ShapeError
 from ..ir import SPECIAL, Meta, Node, Primitive, Value, no_rule, refuse_sum_of_bools, to_global
-from ..layout import Broadcast, NdSbp, Partial, Placement, Split, box_shape, boxes, dual
+from ..layout import Broadcast, NdSbp, Placement, Split, box_shape, boxes, dual, partial_axes
 from ..numerics import digest, first_difference, same_bits
 from ..state import settings
 from ..world.base import refuse_foreign
@@ -23,8 +23,8 @@ Attrs = Mapping[str, Any]
 
 def _local_to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
     value = inputs[0]
-    refuse_sum_of_bools(value.meta, attrs["sbp"])
     placement, sbp, check = attrs["placement"], attrs["sbp"], attrs["check_meta"]
+    refuse_sum_of_bools(value.meta, sbp)
     state = settings()
     backend = state.backend("cpu")
     refuse_foreign("to_global", 0, value.shards, state.world.owned, state.world)
@@ -93,9 +93,7 @@ def _check_parts(
 
 
 def check_replicas(name: str, shards: Mapping[int, Any], placement: Placement, sbp: NdSbp) -> None:
-    """Ranks along a B axis must hold equal bits; `ReplicaError`, the same on every rank, names the first that does
-    not (LAY-REPLICA).
-    """
+    """`ReplicaError`, the same on every rank, unless ranks along each B axis hold equal bits (LAY-REPLICA)."""
     axes = [a for a, one in enumerate(sbp) if isinstance(one, Broadcast) and placement.mesh[a] > 1]
     if not axes:
         return
@@ -122,8 +120,10 @@ def check_replicas(name: str, shards: Mapping[int, Any], placement: Placement, s
 
 
 def _local_to_global_vjp(node: Node, g: Value) -> list[Value | None]:
-    """The gradient in the dual layout, cut into local parts: S own part, P everything everywhere, B all of it on the
-    first rank; ranks outside the placement had no part in it: zeros.
+    """The gradient in the dual layout, cut into local parts (BORDER-DUAL).
+
+    S: its own part, P: everything everywhere, B: all of it on the first rank.  Ranks outside the placement had no part
+    in it: zeros.
     """
     placement, sbp = node.attrs["placement"], node.attrs["sbp"]
     backend = settings().backend("cpu")
@@ -174,4 +174,4 @@ SPECIAL["to_local"] = _to_local
 
 def is_partial(sbp: NdSbp | None) -> bool:
     """Whether some mesh axis is partial."""
-    return sbp is not None and any(isinstance(one, Partial) for one in sbp)
+    return sbp is not None and bool(partial_axes(sbp))

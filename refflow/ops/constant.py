@@ -31,8 +31,12 @@ full: Primitive = primitive(
 )
 
 
+def whole_beside(like: Value) -> dict[str, Any]:
+    """The layout attributes of a new tensor on the placement of `like`, whole on every rank; none beside a local one."""
+    placement = like.meta.placement
+    return {} if placement is None else {"placement": placement, "sbp": (broadcast,) * placement.ndim}
+
+
 def scalar(value: float, like: Value) -> Value:
     """A 0-d constant with the dtype and placement of `like`, whole on every rank."""
-    meta = like.meta
-    where = {} if meta.placement is None else {"placement": meta.placement, "sbp": (broadcast,) * meta.placement.ndim}
-    return full(shape=(), value=float(value), dtype=meta.dtype, **where)
+    return full(shape=(), value=float(value), dtype=like.meta.dtype, **whole_beside(like))

@@ -71,9 +71,7 @@ def _batch(a: Value, b: Value, n: int) -> Shape:
 
 
 def _merge(v: Value, n: int, lost: Sequence[int], *, last: bool) -> Value:
-    """Moves the `lost` batch axes in front of the contracted one (the last or the one before) and merges them into
-    it.
-    """
+    """Moves the `lost` batch axes in front of the contracted one (the last or the one before) and merges them in."""
     shape = (1,) * (n + 2 - len(v.meta.shape)) + v.meta.shape
     if v.meta.shape != shape:
         v = reshape(v, shape=shape)

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..errors import AttributeValueError, DtypeError
 from ..ir import Primitive, Rule, Sample, Value, names, primitive
-from ..layout import broadcast
 from ..numerics import bool_, float32, int64, is_bool
+from .constant import whole_beside
 
 Shape = tuple[int, ...]
 Dtype = np.dtype[Any]
@@ -49,15 +49,11 @@ eye: Primitive = primitive(
 
 def eye_like(n: int, like: Value) -> Value:
     """The n x n identity as a bool mask on the placement of `like`, whole on every rank."""
-    meta = like.meta
-    where = {} if meta.placement is None else {"placement": meta.placement, "sbp": (broadcast,) * meta.placement.ndim}
-    return eye(dims=(n, n), dtype=bool_, **where)
+    return eye(dims=(n, n), dtype=bool_, **whole_beside(like))
 
 
 def _draw(name: str, dtype: Dtype, doc: str, **sample: Any) -> Primitive:
-    """A random primitive: element i of the logical tensor from word i of stream `stream` of the generator keyed by
-    `seed`.
-    """
+    """A random primitive: element i of the logical tensor from word i of a stream of the generator (RNG-INDEX)."""
 
     def rule(*, dims: Shape, seed: int, stream: int, **attrs: Any) -> Rule:
         if "low" in attrs and not 0 < attrs["high"] - attrs["low"] < 2**32:

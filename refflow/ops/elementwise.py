@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import DtypeError
 from ..ir import (
     ANTITONE,
+    EXACT,
     JOIN_MAX,
     JOIN_MIN,
     LINEAR,
     MONOTONE,
+    Carry,
     Meta,
     Node,
     Primitive,
@@ -25,6 +28,7 @@ from ..ir import (
     Sample,
     Value,
     primitive,
+    same_dtype,
     vjp_of,
 )
 from ..numerics import bool_
@@ -40,22 +44,14 @@ BOTH = (0, 1)
 
 def unary(name: str, gradient: Unary | None, carries: Any = (), dtype: Any = None, doc: str = "") -> Primitive:
     """A primitive on one operand; `gradient(g, x, y)` in primitives, y the output."""
-
-    def vjp(node: Node, g: Value) -> list[Value | None]:
-        return [gradient(g, node.inputs[0], node.outputs[0])]  # type: ignore[misc]
-
-    made = primitive(name, "... -> ...", carries=carries, dtype=dtype, samples=_SHAPES, doc=doc)
-    if gradient is not None:
-        vjp_of(made)(vjp)
-    return made
+    vjp = None if gradient is None else lambda node, g: [gradient(g, node.inputs[0], node.outputs[0])]
+    return primitive(name, "... -> ...", carries=carries, dtype=dtype, vjp=vjp, samples=_SHAPES, doc=doc)
 
 
 def binary(name: str, carries: Any = (), dtype: Any = None, doc: str = "", checked: bool = False) -> Primitive:
     """A primitive on two operands of one dtype, broadcast together; `checked` if its kernel may refuse integers."""
 
     def rule(x: Meta, y: Meta) -> Rule:
-        from ..ir import same_dtype
-
         operand = same_dtype(name, x, y)
         return Rule("..., ... -> ...", (dtype or operand,), carries=carries)
 
@@ -66,8 +62,6 @@ def logical(name: str, operands: int, carry: Any, doc: str) -> Primitive:
     """A primitive on bool operands: only there do order and truth agree, which is what carries P."""
 
     def rule(*xs: Meta) -> Rule:
-        from ..errors import DtypeError
-
         if any(x.dtype != bool_ for x in xs):
             raise DtypeError(f"{name}: needs bool, found {', '.join(x.dtype.name for x in xs)}; cast to bool first")
         carries = ((tuple(range(operands)), carry),) if carry else ()
@@ -231,9 +225,6 @@ vjp_of(minimum)(_choose_vjp(lt))
 
 
 def _where_rule(c: Meta, x: Meta, y: Meta) -> Rule:
-    from ..errors import DtypeError
-    from ..ir import EXACT, same_dtype
-
     if c.dtype != bool_:
         raise DtypeError(f"where: the condition must be bool, found {c.dtype.name}")
     return Rule("..., ..., ... -> ...", (same_dtype("where", x, y),), carries=(((1, 2), EXACT),))
@@ -257,19 +248,17 @@ where: Primitive = primitive(
 )
 
 
+_LINEAR_INEXACT = Carry("linear", LINEAR.kinds, False)  # a wide integer sum keeps what the narrow one lost by wrapping
+
+
 def _cast_rule(x: Meta, *, dtype: np.dtype[Any]) -> Rule:
     """P(max) and P(min) survive what keeps order: float to float, and widening integers; P(sum) only algebra."""
     kinds = x.dtype.kind == dtype.kind or (x.dtype.kind in "fV" and dtype.kind in "fV")
     ordered = kinds and (dtype.kind not in "iu" or dtype.itemsize >= x.dtype.itemsize)
     narrower = x.dtype.kind in "iu" and dtype.itemsize <= x.dtype.itemsize  # wrapping keeps sums
-    linear = LINEAR if narrower else LINEAR_FLOAT
+    linear = LINEAR if narrower else _LINEAR_INEXACT
     carries: Any = ((EACH, linear),) if kinds and dtype.kind not in "b" else ()
     return Rule("... -> ...", (dtype,), carries=(*carries, *(((EACH, MONOTONE),) if ordered else ())))
-
-
-LINEAR_FLOAT = LINEAR.__class__(
-    "linear", LINEAR.kinds, False
-)  # a widened integer sum may wrap where the narrow one did not
 
 
 def _cast_vjp(node: Node, g: Value) -> list[Value | None]:

@@ -12,6 +12,7 @@ from ..errors import AttributeValueError
 from ..ir import LINEAR, Meta, Node, Primitive, Rule, Sample, Value, primitive
 from ..numerics import int64
 from .elementwise import mul
+from .reduction import ones_on_diagonal
 from .shape import expand, flip, reshape, sum_, transpose, triu
 
 _DIM = Sample(((4, 3),), {"dim": 0}), Sample(((4, 3),), {"dim": 1})
@@ -50,14 +51,12 @@ def _cumprod_rule(x: Meta, *, dim: int) -> Rule:
 
 def _cumprod_vjp(node: Node, g: Value) -> list[Value | None]:
     """dx_i = sum over j >= i of g_j times the product of x_0..x_j without x_i: right where elements are zero."""
-    from .reduction import _ones_on_diagonal
-
     x, dim = node.inputs[0], node.attrs["dim"]
     n = len(x.meta.shape)
     last = (*(d for d in range(n) if d != dim), dim)
     back = tuple(last.index(d) for d in range(n))
     moved, weight = transpose(x, perm=last), transpose(g, perm=last)
-    square = triu(cumprod(_ones_on_diagonal(moved), dim=n), diagonal=0)
+    square = triu(cumprod(ones_on_diagonal(moved), dim=n), diagonal=0)
     *batch, size = moved.meta.shape
     terms = mul(square, expand(reshape(weight, shape=(*batch, 1, size)), shape=(*batch, size, size)))
     return [transpose(sum_(terms, dims=(n,)), perm=back)]

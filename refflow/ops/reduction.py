@@ -5,12 +5,14 @@ Implements the reduction chapter of spec/text/primitives.md (OPS-REDUCTION); ord
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 from ..errors import AttributeValueError, DtypeError, ShapeError
-from ..ir import LINEAR, Meta, Node, Primitive, Rule, Sample, Value, primitive
+from ..ir import JOIN_MAX, JOIN_MIN, Meta, Node, Primitive, Rule, Sample, Value, primitive
+from ..ir.primitive import Fold
 from ..numerics import bool_, int64
 from .constant import scalar
+from .creation import eye_like
 from .elementwise import cast, div, eq, mul, where
 from .shape import expand, reduction_rule, reshape, spread, sum_, transpose
 
@@ -18,19 +20,18 @@ Shape = tuple[int, ...]
 _DIMS = Sample(((4, 3),), {"dims": (0,)}), Sample(((4, 3),), {"dims": (1,)}), Sample(((2, 3, 4),), {"dims": (0, 2)})
 
 
+_JOINS = {"max": JOIN_MAX, "min": JOIN_MIN}
+
+
 def _needs_elements(name: str, x: Meta, dims: Shape) -> None:
     if any(x.shape[d] == 0 for d in dims if d < len(x.shape)):
         raise ShapeError(f"{name}: a dimension of size 0 has no {name} (shape {x.shape}, dims {dims})")
 
 
-def _extreme(name: str, doc: str) -> Primitive:
+def _extreme(name: str, kind: Fold, doc: str) -> Primitive:
     def rule(x: Meta, *, dims: Shape) -> Rule:
         _needs_elements(name, x, dims)
-        kind: Any = name[1:]
-        from ..ir import EXACT
-
-        join = type(EXACT)("join", ((kind, kind),), True)
-        return reduction_rule(name, x, dims, dtypes=(x.dtype,), fold=kind, carries=(((0,), join),))
+        return reduction_rule(name, x, dims, dtypes=(x.dtype,), fold=kind, carries=(((0,), _JOINS[kind]),))
 
     def vjp(node: Node, g: Value) -> list[Value | None]:
         """Shared equally among the elements that reach the extreme."""
@@ -42,16 +43,15 @@ def _extreme(name: str, doc: str) -> Primitive:
     return primitive(name, rule, vjp=vjp, samples=_DIMS, doc=doc)
 
 
-amax: Primitive = _extreme("amax", "the largest element over dims; NaN propagates")
-amin: Primitive = _extreme("amin", "the least element over dims; NaN propagates")
+amax: Primitive = _extreme("amax", "max", "the largest element over dims; NaN propagates")
+amin: Primitive = _extreme("amin", "min", "the least element over dims; NaN propagates")
 
 
-def _logical(name: str, kind: Any, doc: str) -> Primitive:
+def _logical(name: str, kind: Fold, doc: str) -> Primitive:
     def rule(x: Meta, *, dims: Shape) -> Rule:
         if x.dtype != bool_:
-            raise DtypeError(f"{name}: needs bool, found {x.dtype.name}")
-        join = LINEAR.__class__("join", ((kind, kind),), True)
-        return reduction_rule(name, x, dims, dtypes=(bool_,), fold=kind, carries=(((0,), join),))
+            raise DtypeError(f"{name}: needs bool, found {x.dtype.name}; cast to bool first")
+        return reduction_rule(name, x, dims, dtypes=(bool_,), fold=kind, carries=(((0,), _JOINS[kind]),))
 
     samples = tuple(Sample(s.shapes, s.attrs, ("bool",)) for s in (*_DIMS, Sample(((0, 3),), {"dims": (0,)})))
     return primitive(name, rule, samples=samples, doc=doc)
@@ -66,30 +66,19 @@ def _prod_rule(x: Meta, *, dims: Shape) -> Rule:
 
 
 def _prod_vjp(node: Node, g: Value) -> list[Value | None]:
-    """For each element the product of the others, by a square with ones on its diagonal: right where elements are
-    zero.
-    """
+    """For each element the product of the others, by a square with ones on its diagonal: right where some are zero."""
     x, dims = node.inputs[0], node.attrs["dims"]
     kept = tuple(d for d in range(len(x.meta.shape)) if d not in dims)
     order = (*kept, *dims)
     moved = transpose(x, perm=order)
-    flat = reshape(moved, shape=(*(x.meta.shape[d] for d in kept), _count(x.meta.shape, dims)))
-    others = prod(_ones_on_diagonal(flat), dims=(len(kept) + 1,))
+    flat = reshape(moved, shape=(*(x.meta.shape[d] for d in kept), math.prod(x.meta.shape[d] for d in dims)))
+    others = prod(ones_on_diagonal(flat), dims=(len(kept) + 1,))
     back = reshape(others, shape=moved.meta.shape)
     return [mul(spread(g, x, dims), transpose(back, perm=tuple(order.index(d) for d in range(len(order)))))]
 
 
-def _count(shape: Shape, dims: Shape) -> int:
-    total = 1
-    for d in dims:
-        total *= shape[d]
-    return total
-
-
-def _ones_on_diagonal(x: Value) -> Value:
+def ones_on_diagonal(x: Value) -> Value:
     """(..., n) -> (..., n, n): row i holds x with its i-th element replaced by 1."""
-    from .creation import eye_like
-
     *batch, n = x.meta.shape
     rows = expand(reshape(x, shape=(*batch, 1, n)), shape=(*batch, n, n))
     return where(eye_like(n, x), scalar(1.0, x), rows)

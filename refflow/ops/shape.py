@@ -111,9 +111,7 @@ def reshape_space(old: Shape, new: Shape) -> tuple[str, str, dict[str, int]]:
 
 
 def runs(old: Shape, new: Shape) -> list[tuple[Shape, Shape]]:
-    """The shortest runs of dimensions of `old` and `new` with equal products; dimensions of size 1 pair up where
-    both have one.
-    """
+    """The shortest runs of dimensions of `old` and `new` with equal products; size-1 dimensions pair up if both have one."""
     found, i, j = [], 0, 0
     while i < len(old) or j < len(new):
         start_i, start_j = i, j
@@ -132,9 +130,7 @@ def runs(old: Shape, new: Shape) -> list[tuple[Shape, Shape]]:
 
 
 def _reshape_run(old: Shape, new: Shape, left: list[str], right: list[str], sizes: dict[str, int]) -> None:
-    """Adds one run: (n) -> (n) shares its letter; else the largest common leading factor leads both sides, the rest
-    stays whole.
-    """
+    """Adds one run: the largest common leading factor leads both sides, the rest stays whole; (n) -> (n) is one letter."""
     if not old or not new:
         left += ["1"] * len(old)
         right += ["1"] * len(new)

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..boxing import Layout, Plan, Step, format_sbp, plan
 from ..layout import Box, Partial, Placement, boxes, normalize, volume
-from ..tensor.tensor import Tensor, check_ranks
+from ..tensor.logical import check_ranks
+from ..tensor.tensor import Tensor
 from .ink import FAINT, GROUND, Drawing, colour, mixed, tint
 from .layout import Frame, holding
 from .parts import slices

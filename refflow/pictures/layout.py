@@ -15,7 +15,8 @@ from ..boxing import format_sbp
 from ..errors import PlacementError
 from ..layout import Box, NdSbp, Partial, Placement, box_shape, boxes, normalize, volume
 from ..state import settings
-from ..tensor.tensor import Tensor, check_ranks
+from ..tensor.logical import check_ranks
+from ..tensor.tensor import Tensor
 from .ink import FAINT, RULE, Drawing, Rect, colour, mixed, tint, width_of
 from .parts import Region, drawn_shape, flat_region, kind_of, note, regions, sentence, slices
 from .picture import Picture

@@ -16,6 +16,7 @@ from ..layout import reduced
 from ..ops.elementwise import add
 from ..ops.shape import zeros_like
 from ..state import Override
+from .tensor import Tensor
 
 
 def reachable(outputs: Iterable[Value]) -> list[Node]:
@@ -38,11 +39,10 @@ def vjp(
     create_graph: bool = False,
     watch: Sequence[Value] = (),
 ) -> dict[int, Value]:
-    """The gradient of sum(outputs * cotangents) to every leaf and every value in `watch`, by id of the value
-    (AUTO-VJP).
+    """The gradient of sum(outputs * cotangents) to every leaf and every value in `watch`, by id of the value.
 
     Frees the graph unless `retain_graph`; records the gradient's own nodes if `create_graph`.  Errors: `AutogradError`
-    on a freed graph.
+    on a freed graph.  Source: AUTO-VJP.
     """
     with Override(grad=create_graph):
         grads = _Gradients({id(value) for value in watch})
@@ -113,13 +113,10 @@ class _Gradients:
             g = self.take(value)
             assert g is not None
             self._kept[id(value)] = g
-            self._keep_alive = value
         return self._kept
 
 
 def _hooked(hook: Any, g: Value) -> Value:
-    from .tensor import Tensor
-
     changed = hook(Tensor(g))
     if changed is None:
         return g
@@ -142,8 +139,10 @@ def fits_gradient(name: str, g: Value, value: Value) -> None:
 
 
 def is_detour(node: Node) -> bool:
-    """Whether `node` is a move: what uses the moved value uses the value itself, there and then, so that layouts change
-    no order of adding (AUTO-ORDER).  Not where a hook waits for the gradient of the moved value.
+    """Whether `node` is a move, and no hook waits for the gradient of the moved value.
+
+    What uses the moved value uses the value itself, there and then, so that layouts change no order of adding
+    (AUTO-ORDER).
     """
     return node.primitive is to_global and not node.outputs[0].hooks
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 from ..errors import AutogradError
 from ..ir import Value, to_global
@@ -19,7 +19,8 @@ from ..state import Override, settings
 from .autograd import fits_gradient, in_layout_of, leaves, reachable, vjp
 from .tensor import Tensor
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _seeds(outputs: Sequence[Tensor], gradients: Sequence[Tensor | None] | None) -> list[Value]:
@@ -67,8 +68,10 @@ def backward(
     retain_graph: bool | None = None,
     create_graph: bool = False,
 ) -> None:
-    """Adds the gradient of the outputs to `.grad` of every leaf behind them; leaf gradients have the leaf's own sbp
-    (AUTO-ACCUMULATE).
+    """Adds the gradient of the outputs to `.grad` of every leaf behind them, in the leaf's own sbp with P reduced.
+
+    Errors: `AutogradError`, `ShapeError`, `DtypeError`, `LocalGlobalError` for gradients that do not fit.  Source:
+    AUTO-ACCUMULATE, AUTO-SEED.
     """
     values = [output.value for output in outputs]
     seeds = _seeds(outputs, gradients)
@@ -146,13 +149,13 @@ class GradMode:
     ) -> None:
         self._stack.pop().__exit__(kind, error, trace)
 
-    def __call__(self, function: F) -> F:
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         @wraps(function)
-        def run(*args: Any, **kwargs: Any) -> Any:
-            with type(self)(self._enabled) if type(self) is GradMode else type(self)():  # type: ignore[call-arg]
+        def run(*args: P.args, **kwargs: P.kwargs) -> T:
+            with GradMode(self._enabled):
                 return function(*args, **kwargs)
 
-        return run  # type: ignore[return-value]
+        return run
 
 
 class no_grad(GradMode):

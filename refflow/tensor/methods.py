@@ -8,143 +8,43 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from ..errors import AttributeValueError, DtypeError, ShapeError
+from ..errors import DtypeError, ShapeError
 from ..functional import arithmetic, creation, movement, reduction, softmax
 from ..layout import broadcast
 from ..numerics import bfloat16, bool_, float16, float32, float64, int8, int32, int64, is_bool, uint8
 from ..random import Generator
+from .indexing import getitem, setitem
 from .tensor import Tensor
 
 METHODS: dict[str, Callable[..., Any]] = {
     **{
         n: getattr(arithmetic, n)
         for n in (
-            "add",
-            "sub",
-            "mul",
-            "div",
-            "floor_divide",
-            "remainder",
-            "pow",
-            "maximum",
-            "minimum",
-            "eq",
-            "ne",
-            "lt",
-            "le",
-            "gt",
-            "ge",
-            "logical_and",
-            "logical_or",
-            "logical_xor",
-            "logical_not",
-            "neg",
-            "abs",
-            "sign",
-            "floor",
-            "ceil",
-            "trunc",
-            "round",
-            "sqrt",
-            "rsqrt",
-            "exp",
-            "log",
-            "log1p",
-            "expm1",
-            "tanh",
-            "sigmoid",
-            "erf",
-            "sin",
-            "cos",
-            "isnan",
-            "isinf",
-            "isfinite",
-            "relu",
-            "square",
-            "reciprocal",
-            "masked_fill",
-            "clamp",
-            "clip",
-            "cast",
-            "to",
-            "isclose",
-            "is_floating_point",
+            "add", "sub", "mul", "div", "floor_divide", "remainder", "pow", "maximum", "minimum", "eq", "ne", "lt",
+            "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "logical_not", "neg", "abs", "sign",
+            "floor", "ceil", "trunc", "round", "sqrt", "rsqrt", "exp", "log", "log1p", "expm1", "tanh", "sigmoid",
+            "erf", "sin", "cos", "isnan", "isinf", "isfinite", "relu", "square", "reciprocal", "masked_fill", "clamp",
+            "clip", "cast", "to", "isclose", "is_floating_point",
         )
     },
     **{
         n: getattr(movement, n)
         for n in (
-            "reshape",
-            "view",
-            "flatten",
-            "ravel",
-            "unflatten",
-            "view_as",
-            "reshape_as",
-            "squeeze",
-            "unsqueeze",
-            "permute",
-            "transpose",
-            "swapaxes",
-            "t",
-            "movedim",
-            "expand",
-            "expand_as",
-            "broadcast_to",
-            "repeat",
-            "narrow",
-            "select",
-            "split",
-            "chunk",
-            "unbind",
-            "flip",
-            "roll",
-            "tril",
-            "triu",
-            "clone",
-            "contiguous",
+            "reshape", "view", "flatten", "ravel", "unflatten", "view_as", "reshape_as", "squeeze", "unsqueeze",
+            "permute", "transpose", "swapaxes", "t", "movedim", "expand", "expand_as", "broadcast_to", "repeat",
+            "narrow", "select", "split", "chunk", "unbind", "flip", "roll", "tril", "triu", "clone", "contiguous",
         )
     },
     **{
         n: getattr(reduction, n)
         for n in (
-            "sum",
-            "mean",
-            "var",
-            "std",
-            "norm",
-            "amax",
-            "amin",
-            "max",
-            "min",
-            "argmax",
-            "argmin",
-            "prod",
-            "any",
-            "all",
-            "matmul",
-            "mm",
-            "bmm",
-            "mv",
-            "dot",
-            "outer",
-            "cumsum",
-            "cumprod",
-            "argsort",
-            "sort",
-            "topk",
-            "index_select",
-            "gather",
-            "scatter_add",
-            "index_add",
-            "allclose",
-            "equal",
+            "sum", "mean", "var", "std", "norm", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "any",
+            "all", "matmul", "mm", "bmm", "mv", "dot", "outer", "cumsum", "cumprod", "argsort", "sort", "topk",
+            "index_select", "gather", "scatter_add", "index_add", "allclose", "equal",
         )
     },
     **{n: getattr(softmax, n) for n in ("softmax", "log_softmax", "logsumexp")},
-}
+}  # fmt: skip
 
 
 def _reflected(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -197,13 +97,15 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "__xor__": _of_bools("^", arithmetic.logical_xor),
 }
 REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")
-IN_PLACE = ("add", "sub", "mul", "div")
+IN_PLACE = ("add", "sub", "mul", "div")  # as operators too
+IN_PLACE_METHODS = (
+    "neg", "abs", "exp", "log", "sqrt", "tanh", "sigmoid", "relu", "floor",
+    "ceil", "round", "clamp", "masked_fill", "pow", "square", "clip", "scatter_add", "index_add",
+)  # fmt: skip
 
 
 def _in_place(function: Callable[..., Any]) -> Callable[..., Tensor]:
-    """x.f_(…): the result of x.f(…), written into x; the left side keeps its dtype, placement and sbp
-    (TENSOR-INPLACE).
-    """
+    """x.f_(…): the result of x.f(…), written into x, which keeps its dtype, placement and sbp (TENSOR-INPLACE)."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         result = function(self, *args, **kwargs)
@@ -225,73 +127,6 @@ def _fill(self: Tensor, value: float) -> Tensor:
 def _copy(self: Tensor, source: Tensor) -> Tensor:
     """Writes the values of `source`, broadcast."""
     return self.write(movement.expand(source, self.shape).value)
-
-
-def _getitem(self: Tensor, key: Any) -> Tensor:
-    """x[key]: ints, slices, None and "..." give views; one integer tensor among them selects along its dimension, whose
-    place the dimensions of the index take; a bool mask is refused.
-    """
-    keys = key if isinstance(key, tuple) else (key,)
-    tensors = [i for i, k in enumerate(keys) if isinstance(k, Tensor)]
-    if not tensors:
-        return movement.index_at(self, keys)
-    if len(tensors) > 1:
-        raise AttributeValueError(
-            f"index: one index tensor at most, found {len(tensors)}; x.gather(dim, index) picks an element per row"
-        )
-    at = tensors[0]
-    index = keys[at]
-    rest = (*keys[:at], slice(None), *keys[at + 1 :])
-    part = self if all(isinstance(k, slice) and k == slice(None) for k in rest) else movement.index_at(self, rest)
-    if Ellipsis in keys[:at]:
-        dim = part.ndim - 1 - _kept_dims(keys[at + 1 :])
-    else:
-        dim = _kept_dims(keys[:at])
-    return _select(part, dim, index)
-
-
-def _kept_dims(keys: tuple[Any, ...]) -> int:
-    """How many dimensions of the result come from `keys`, none of them "...": an int takes one away, None adds one."""
-    return sum(isinstance(k, slice) or k is None for k in keys)
-
-
-def _select(self: Tensor, dim: int, index: Tensor) -> Tensor:
-    from ..ops.indexing import index_select
-
-    if is_bool(index.dtype):
-        raise AttributeValueError("index: a bool mask gives a shape that depends on data; use where() or masked_fill()")
-    return Tensor(index_select(self.value, index.value, dim=dim))
-
-
-def _setitem(self: Tensor, key: Any, value: Any) -> None:
-    if not isinstance(value, Tensor):
-        value = Tensor(arithmetic.scalar_like(_number("index", value), self.value, self.dtype))
-    if isinstance(key, Tensor) and is_bool(key.dtype):
-        self.write(arithmetic.where(_row_mask(self, key), arithmetic.cast(value, self.dtype), self).value)
-        return
-    if any(isinstance(k, Tensor) for k in (key if isinstance(key, tuple) else (key,))):
-        raise AttributeValueError(
-            "index: assignment takes ints, slices or a bool mask; use scatter_add() or index_add() for index tensors"
-        )
-    part = _getitem(self, key)
-    part.write(movement.expand(value, part.shape).value)
-
-
-def _number(name: str, value: Any) -> bool | int | float:
-    """`value` as a Python number; `DtypeError` for anything else."""
-    plain = value.item() if isinstance(value, np.generic) else value
-    if not isinstance(plain, (bool, int, float)):
-        raise DtypeError(
-            f"{name}: needs a tensor or a Python number, found {type(value).__name__}; flow.tensor(...) makes a tensor"
-        )
-    return plain
-
-
-def _row_mask(x: Tensor, mask: Tensor) -> Tensor:
-    """A mask over the leading dimensions of x, with size 1 for the rest."""
-    if mask.shape != x.shape[: mask.ndim]:
-        raise ShapeError(f"index: a mask of shape {mask.shape} does not fit the leading dimensions of {x.shape}")
-    return movement.reshape(mask, (*mask.shape, *[1] * (x.ndim - mask.ndim)))
 
 
 def _caster(dtype: Any) -> Callable[[Tensor], Tensor]:
@@ -371,33 +206,14 @@ def attach() -> None:
         method = _in_place(METHODS[name])
         setattr(Tensor, f"{name}_", method)
         setattr(Tensor, f"__i{'truediv' if name == 'div' else name}__", method)
-    for name in (
-        "neg",
-        "abs",
-        "exp",
-        "log",
-        "sqrt",
-        "tanh",
-        "sigmoid",
-        "relu",
-        "floor",
-        "ceil",
-        "round",
-        "clamp",
-        "masked_fill",
-        "pow",
-        "square",
-        "clip",
-        "scatter_add",
-        "index_add",
-    ):
+    for name in IN_PLACE_METHODS:
         setattr(Tensor, f"{name}_", _in_place(METHODS[name]))
     extra: dict[str, Any] = {
         "__neg__": arithmetic.neg,
         "__abs__": arithmetic.abs,
         "__invert__": _of_bools("~", arithmetic.logical_not),
-        "__getitem__": _getitem,
-        "__setitem__": _setitem,
+        "__getitem__": getitem,
+        "__setitem__": setitem,
         "fill_": _fill,
         "copy_": _copy,
         "normal_": _normal,

@@ -1,11 +1,12 @@
 """Tensor: a cell that holds a value, its gradient, and perhaps a view of another cell.
 
-Implements TENSOR-CELL, TENSOR-INPLACE and TENSOR-LOGICAL of spec/text/tensors.md.  The operations are in
-refflow/functional, attached as methods by refflow/tensor/methods.py.
+Implements TENSOR-CELL and TENSOR-DETACH of spec/text/tensors.md; writing is in writing.py, the logical value in
+logical.py.  The operations are in refflow/functional, attached as methods by refflow/tensor/methods.py.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,25 +15,16 @@ import numpy as np
 
 from ..absent import absence
 from ..boxing import format_sbp
-from ..errors import (
-    AttributeValueError,
-    AutogradError,
-    DtypeError,
-    LocalGlobalError,
-    PlacementError,
-    SbpError,
-    ShapeError,
-)
+from ..errors import AttributeValueError, AutogradError, DtypeError, LocalGlobalError, SbpError, ShapeError
 from ..ir import Meta, Value, to_global
-from ..layout import NdSbp, Placement, broadcast, normalize
+from ..layout import NdSbp, Placement, normalize
 from ..numerics import is_float
 from ..ops.border import local_to_global, to_local
-from ..ops.elementwise import cast
 from ..state import Override, settings
 from ..world.base import refuse_foreign
+from .logical import Array, check_ranks, digits, logical_array, read_only, same_everywhere
 from .view import DETACHED, Lens
-
-Array = np.ndarray[Any, Any]
+from .writing import write
 
 
 class Tensor:
@@ -93,78 +85,7 @@ class Tensor:
         Errors: `AutogradError` for a leaf that requires a gradient (in grad mode) and for an expanded view;
         `ShapeError`.
         """
-        old = self.value
-        if value.meta.shape != old.meta.shape:
-            raise ShapeError(
-                f"in-place: the result has shape {value.meta.shape}, the tensor {old.meta.shape}; in-place cannot grow it"
-            )
-        if (value.meta.placement is None) != (old.meta.placement is None):
-            kinds = ("a local", "a global") if value.meta.placement is None else ("a global", "a local")
-            raise LocalGlobalError(
-                f"in-place: {kinds[0]} result cannot be written into {kinds[1]} tensor; bring it over with to_global() or to_local()"
-            )
-        self._refuse_write()
-        return self._store(value)
-
-    def _store(self, value: Value) -> Tensor:
-        """Puts a value that may be written into the cell, or through the view into its base, in the layout they have."""
-        cell, views = self, []
-        value = cell._fitted(value)
-        while cell._base is not None:
-            assert cell._lens is not None and cell._lens.put is not None
-            views.append((cell, value))
-            value = cell._base._fitted(cell._lens.put(cell._base.value, value))
-            cell = cell._base
-        old = cell._value
-        if old.requires_grad and old.node is None and value.node is None:
-            value = Value(value.meta, value.shards, ragged=value.ragged)  # never the value of another cell
-            cell._own(value)
-            value.hooks = old.hooks
-        cell._value = value
-        cell._version += 1
-        for view, part in views:
-            view._value, view._seen = part, cell._version
-        return self
-
-    def _fitted(self, value: Value) -> Value:
-        """`value` in the dtype and the layout of this cell, which it is going to replace."""
-        old = self.value
-        for interpreter in settings().interpreters:
-            if hasattr(interpreter, "writes"):  # a graph's tracer knows which cells it may leave changed
-                interpreter.writes(old)
-        if value.meta.dtype != old.meta.dtype:
-            value = cast(value, dtype=old.meta.dtype)
-        layout = (old.meta.placement, old.meta.sbp)
-        if value.meta.placement is not None and (value.meta.placement, value.meta.sbp) != layout:
-            value = to_global(value, placement=old.meta.placement, sbp=old.meta.sbp)
-        return value
-
-    def _refuse_write(self) -> None:
-        cell: Tensor | None = self
-        while cell is not None:
-            if cell._lens is not None and cell._lens.put is None:
-                raise AutogradError(
-                    "in-place: writing through an expanded view would write one element many times; clone() it first"
-                )
-            if cell._lens is DETACHED:
-                assert cell._base is not None
-                if cell._base.value.node is not None:
-                    raise AutogradError(
-                        "in-place: writing through detach() would change the result of an operation behind its gradient;"
-                        " detach().clone() gives a tensor of its own"
-                    )
-                return
-            if cell._base is None and cell.value.requires_grad:
-                if settings().grad and cell.value.node is None:
-                    raise AutogradError(
-                        "in-place: a leaf that requires a gradient cannot be changed in grad mode; use flow.no_grad()"
-                    )
-                if not settings().grad and cell.value.node is not None:
-                    raise AutogradError(
-                        "in-place: under no_grad() this would change the result of an operation behind its gradient;"
-                        " detach().clone() gives a tensor of its own"
-                    )
-            cell = cell._base
+        return write(self, value)
 
     def _own(self, value: Value) -> None:
         value.requires_grad = True
@@ -209,10 +130,7 @@ class Tensor:
 
     def numel(self) -> int:
         """The number of elements of the logical tensor."""
-        total = 1
-        for n in self.shape:
-            total *= n
-        return total
+        return math.prod(self.shape)
 
     nelement = numel
 
@@ -313,9 +231,7 @@ class Tensor:
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A leaf is pickled as the parts this process owns, and comes back where the world owns the same; flow.save and
-        flow.load know every layout.
-        """
+        """A leaf is pickled as the parts this process owns, and comes back where the world owns the same ranks."""
         if not self.is_leaf:
             raise AutogradError("pickle: only leaves can be pickled; detach() the result of an operation first")
         value = self.value
@@ -328,8 +244,9 @@ class Tensor:
             self.value.owner = weakref.ref(self)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Callable[[], None]:
-        """Calls `hook(gradient)` when this tensor's gradient is complete; what it returns replaces it.  Returns a
-        remover.
+        """Calls `hook(gradient)` when this tensor's gradient is complete; a tensor it returns replaces it.
+
+        Returns a function that takes the hook away.  Errors: `AutogradError`.  Source: AUTO-LEAF.
         """
         value = self.value
         if not value.requires_grad:
@@ -398,7 +315,7 @@ class Tensor:
         """rank -> the local array, as NumPy, of the ranks this process owns; for looking, not for computing: read-only."""
         placement = self.value.meta.placement
         backend = settings().backend("cpu" if placement is None else placement.type)
-        return {rank: _read_only(backend.to_host(array)) for rank, array in self.value.shards.items()}
+        return {rank: read_only(backend.to_host(array)) for rank, array in self.value.shards.items()}
 
     # --- the logical value ------------------------------------------------------------------------------------------
 
@@ -481,9 +398,9 @@ class Tensor:
         )
         tail = f"{where}, dtype={self.dtype.name}{grad})"
         if self.is_local and not same_everywhere(self.value):
-            parts = "\n".join(f"  rank {rank}: {_digits(array)}" for rank, array in self.local_arrays().items())
+            parts = "\n".join(f"  rank {rank}: {digits(array)}" for rank, array in self.local_arrays().items())
             return f"tensor(one array per rank{tail}\n{parts}"
-        return f"tensor({_digits(logical_array(self.value))}{tail}"
+        return f"tensor({digits(logical_array(self.value))}{tail}"
 
 
 def _restored(
@@ -498,53 +415,3 @@ def _restored(
     Tensor.__init__(tensor, Value(meta, {rank: backend.from_host(array) for rank, array in parts.items()}, ragged=ragged))
     tensor.grad, tensor.name = grad, name
     return tensor.requires_grad_() if wanted else tensor
-
-
-def _read_only(array: Array) -> Array:
-    """A view nobody can write through: values never change."""
-    shown = array.view()
-    shown.flags.writeable = False
-    return shown
-
-
-def _digits(array: Array) -> str:
-    """The elements as text; an empty sum's -0 shows as 0."""
-    shown = array + np.zeros((), array.dtype) if is_float(array.dtype) else array
-    return np.array2string(shown, separator=", ", prefix="tensor(", threshold=200, precision=4)
-
-
-def check_ranks(what: str, placement: Placement) -> None:
-    """`PlacementError` if the world lacks a rank of `placement`."""
-    if not isinstance(placement, Placement):
-        raise PlacementError(f"{what}: needs a placement such as flow.placement('cpu', [0, 1]), found {placement!r}")
-    size = settings().world.size
-    absent = [rank for rank in placement if rank >= size]
-    if absent:
-        raise PlacementError(
-            f"{what}: {placement} names ranks {absent}, the world has ranks 0..{size - 1} ({settings().world.describe()})"
-        )
-
-
-def same_everywhere(value: Value) -> bool:
-    """Whether the owned ranks hold one and the same local value."""
-    from ..numerics import same_bits
-
-    arrays = list(value.shards.values())
-    backend = settings().backend("cpu")
-    return all(a is arrays[0] or same_bits(backend.to_host(a), backend.to_host(arrays[0])) for a in arrays[1:])
-
-
-def logical_array(value: Value) -> Array:
-    """The logical value on the host, everywhere (TENSOR-LOGICAL); P is folded first (PART-READ)."""
-    meta, state = value.meta, settings()
-    if meta.placement is None:
-        if not same_everywhere(value):
-            raise LocalGlobalError("the ranks hold different local values; to_global first, or look at local_arrays()")
-        return state.backend("cpu").to_host(next(iter(value.shards.values())))
-    own = state.world.owned
-    ranks = [own[0]] if len(own) == state.world.size else list(range(state.world.size))
-    target = Placement(meta.placement.type, ranks)
-    if (meta.placement, meta.sbp) != (target, (broadcast,)):
-        with Override(grad=False, logs=()):
-            value = to_global(value, placement=target, sbp=(broadcast,))
-    return state.backend(target.type).to_host(value.shards[own[0]])

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..errors import WorldError
+from ..state import Override, settings
 from .base import Transfer, World
 from .detect import default_world
 from .devices import backend, bind_device
 from .spmd import spmd
 from .virtual import VirtualWorld
 
-if TYPE_CHECKING:
-    from ..state import Override
-
 
 def current_world() -> World:
     """The world in force."""
-    from ..state import settings
-
     return settings().world
 
 
@@ -28,8 +22,6 @@ def virtual_world(size: int) -> Override:
     Where each process or thread owns one rank, the world stays as it is, so that a script runs unchanged under MPI.
     Errors: `WorldError` for a bad size, or one that is not that of the MPI or lockstep world.  Source: WORLD-VIRTUAL.
     """
-    from ..state import Override
-
     wanted, present = VirtualWorld(size), current_world()
     if len(present.owned) == present.size:
         return Override(world=wanted)
@@ -46,8 +38,7 @@ def mpi_world(size: int | None = None) -> Override:
 
     Errors: `WorldError` without mpi4py, or for a `size` other than the number of processes.  Source: WORLD-MPI.
     """
-    from ..state import Override
-    from .mpi import process_world
+    from .mpi import process_world  # needs mpi4py
 
     world = process_world()
     if size not in (None, world.size):

@@ -25,8 +25,10 @@ class Transfer:
 
 
 def refuse_foreign(name: str, top: int, held: Iterable[int], needed: Iterable[int], world: World) -> None:
-    """Errors if a tensor was made in another world than the one it is used in (WORLD-OWNED): `PlacementError` where its
-    highest rank `top` is not here, `WorldError` where this process has no part of it for a rank it computes for.
+    """Errors if a tensor was made in another world than the one it is used in (WORLD-OWNED).
+
+    `PlacementError` if its highest rank `top` is not here, `WorldError` if this process, which has the parts of ranks
+    `held`, has none of a `needed` rank.
     """
     if top >= world.size:
         raise PlacementError(
@@ -61,9 +63,7 @@ class World(Protocol):
         ...
 
     def saw(self, name: str, mark: int) -> None:
-        """An operation on global tensors that every process must carry out; `mark` is a checksum of its operands and
-        attributes (WORLD-HISTORY).
-        """
+        """Notes an operation on global tensors; `mark` is a checksum of operands and attributes (WORLD-HISTORY)."""
         ...
 
     def describe(self) -> str:

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import BackendError
 from ..kernels import Backend
-
-if TYPE_CHECKING:
-    from ..state import Override
+from ..state import Override, settings
 
 GROUP = "refflow.backends"
 BUILT_IN = {"reference": "refflow.state:reference_backend"}  # found in a checkout that is not installed, too
@@ -24,7 +22,6 @@ _made: dict[str, Backend] = {}
 
 def available_backends() -> dict[str, Callable[[], Any]]:
     """name -> a function that loads the back end, or what makes it."""
-
     plugins = sorted(_entry_points(group=GROUP), key=lambda plugin: plugin.name)
     built_in = {name: partial(_load, target) for name, target in BUILT_IN.items()}
     return {**{plugin.name: plugin.load for plugin in plugins}, **built_in}
@@ -84,8 +81,6 @@ def bind_device(type: str, backend: str | Backend) -> Override:
     ...     flow.ones(2, placement=flow.placement("cuda", [0]), sbp=flow.sbp.broadcast).sum().item()
     2.0
     """
-    from ..state import Override, settings
-
     if not isinstance(type, str) or not type:
         raise BackendError(f"bind_device: the device type must be a non-empty string such as 'cuda', found {type!r}")
     return Override(backends={**settings().backends, type: find_backend(backend)})

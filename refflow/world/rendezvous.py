@@ -74,7 +74,6 @@ class History:
         """What to say at collective `number`, or instead of it."""
         return Letter(kind, number, text, self.checksum, " ".join(self._names))
 
-
     def compare(self, letters: Mapping[int, Letter]) -> None:
         """Raises `DivergenceError` unless every rank (rank -> letter) makes the same call after the same operations.
 

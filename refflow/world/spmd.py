@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..errors import DivergenceError, WorldError
+from ..state import Override, settings
 from .base import Transfer
 from .rendezvous import History, Kind, Letter, compare_ends, reason
 
@@ -60,9 +61,7 @@ class Meeting:
         self._hand_over()
 
     def _hand_over(self) -> None:
-        """The turn of the first rank that has not arrived; when all have, the meeting is decided and a new one
-        begins.
-        """
+        """The turn of the first rank that has not arrived; when all have, this meeting is over and the next begins."""
         present = [rank for rank in range(self.size) if rank not in self.gone]
         missing = [rank for rank in present if rank not in self._arrived]
         if not missing and present:
@@ -160,11 +159,7 @@ def _join(threads: Sequence[threading.Thread]) -> None:
 
 
 def _enter(world: LockstepWorld, rank: int) -> None:
-    """The settings of one rank: the caller's, with this world and an own generator; one rank writes the caller's
-    logs.
-    """
-    from ..state import Override, settings
-
+    """The settings of one rank: the caller's, with this world and an own generator; rank 0 writes the caller's logs."""
     state = settings()
     Override(
         world=world,

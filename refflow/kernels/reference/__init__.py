@@ -5,7 +5,7 @@ A file per chapter; importing this package fills `KERNELS`.  They define the bit
 
 from __future__ import annotations
 
-from refflow.kernels.reference import arrays, contraction, creation, elementwise, indexing, movement, order, reduction
-from refflow.kernels.reference.registry import KERNELS
+from . import arrays, contraction, creation, elementwise, indexing, movement, order, reduction
+from .registry import KERNELS
 
 __all__ = ["KERNELS", "arrays", "contraction", "creation", "elementwise", "indexing", "movement", "order", "reduction"]

@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .registry import kernel
-
-Array = np.ndarray[Any, Any]
+from .registry import Array, Dtype, kernel
 
 
 @kernel
@@ -23,7 +21,7 @@ def slice_box(x: Array, *, slices: tuple[slice, ...]) -> Array:
 
 @kernel
 def assemble(
-    *parts: Array, shape: tuple[int, ...], slices: Sequence[tuple[slice, ...]], fill: Any, dtype: np.dtype[Any]
+    *parts: Array, shape: tuple[int, ...], slices: Sequence[tuple[slice, ...]], fill: Any, dtype: Dtype
 ) -> Array:
     """An array of `shape` holding each part under its slices and `fill` elsewhere."""
     if len(parts) == 1 and parts[0].shape == shape:

@@ -1,7 +1,7 @@
 """Contraction kernels: matmul, and 2-d convolution with its two gradients, over one flat range each.
 
-Implements NUM-CONTRACT and NUM-CONV of spec/text/numerics.md.  The tree and its leaves' chains of multiply-adds
-are refflow.numerics.contraction's; here it is said which factors meet, in which order.  A tap that falls on padding, or
+Implements NUM-CONTRACT and NUM-CONV of spec/text/numerics.md.  The tree and its leaves' chains of multiply-adds are
+refflow.numerics.contraction's; here it is said which factors meet, in which order.  A tap that falls on padding, or
 between strides, is absent: its place in the tree stays, its product does not exist (never +0 * w, NaN for w = inf).
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refflow.kernels.reference.movement import windows
-from refflow.kernels.reference.registry import Array, Pair, kernel, widen
-from refflow.numerics import cast, contract
+from ...numerics import cast, contract
+from .movement import windows
+from .registry import Array, Pair, kernel, widen
 
 
 @kernel

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from refflow.kernels.reference.registry import WHOLE, Array, At, Dtype, Pair, extent, kernel, widen
-from refflow.numerics import philox
-from refflow.numerics.dtypes import cast, is_float
+from ...numerics import philox
+from ...numerics.dtypes import cast, is_float
+from .registry import WHOLE, Array, At, Dtype, Pair, extent, kernel, widen
 
 
 @kernel

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from refflow.errors import DataError
-from refflow.kernels.reference.registry import Array, Dtype, kernel, register, widen
-from refflow.numerics import dtypes, elementary, order
+from ...errors import DataError
+from ...numerics import dtypes, elementary, order
+from .registry import Array, Dtype, kernel, register, widen
 
 NATIVE: dict[str, Callable[..., Any]] = {
     "neg": np.negative,

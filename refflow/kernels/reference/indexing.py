@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from refflow.errors import IndexOutOfRange
-from refflow.kernels.reference.registry import WHOLE, Array, At, extent, kernel
-from refflow.numerics import trees
-from refflow.numerics.dtypes import identity
+from ...errors import IndexOutOfRange
+from ...numerics import trees
+from ...numerics.dtypes import identity
+from .registry import WHOLE, Array, At, extent, kernel
 
 
 def check_range(name: str, index: Array, of: int) -> None:

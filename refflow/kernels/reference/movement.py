@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from refflow.kernels.reference.registry import WHOLE, Array, At, Pair, extent, kernel
-from refflow.numerics import trees
-from refflow.numerics.dtypes import cast
+from ...numerics import trees
+from ...numerics.dtypes import cast
+from .registry import WHOLE, Array, At, Pair, extent, kernel
 
 
 @kernel

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from refflow.kernels.reference.registry import Array, kernel, widen
-from refflow.numerics import order
-from refflow.numerics.dtypes import cast
+from ...numerics import order
+from ...numerics.dtypes import cast
+from .registry import Array, kernel, widen
 
 
 def scan(step: Callable[..., Array], x: Array, dim: int) -> Array:

@@ -2,8 +2,8 @@
 
 Implements NUM-TREE and NUM-EMPTY: several dimensions form one flat range in the order given, outermost first, folded by
 the pure tree.  An empty range gives the fold's neutral element (-0.0 for float sums); a *logically* empty max is the
-primitive's error.  Which tree it is, and that float16 and bfloat16
-are folded in float32 and rounded once, is refflow.numerics.trees's.
+primitive's error.  Which tree it is, and that float16 and bfloat16 are folded in float32 and rounded once, is
+refflow.numerics.trees's.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from refflow.kernels.reference.registry import Array, kernel
-from refflow.numerics import order, trees
+from ...numerics import order, trees
+from .registry import Array, kernel
 
 
 def flat(x: Array, dims: Sequence[int]) -> Array:

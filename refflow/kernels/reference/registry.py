@@ -2,9 +2,9 @@
 
 `KERNELS` maps a primitive's name to a function on local NumPy arrays; `@kernel` enters one by its own name (a trailing
 underscore only avoids a Python built-in).  A kernel's keyword arguments are the primitive's attributes; `shape` is the
-local output shape; `at` says which part of a letter's logical extent this shard covers (KER-ORIGIN).
-Results are fresh arrays or views; nobody writes into them.
-Sharding, shape and dtype checks are the primitive's business; what depends on data (a bad index) is checked here.
+local output shape; `at` says which part of a letter's logical extent this shard covers (KER-ORIGIN).  Results are
+fresh arrays or views; nobody writes into them.  Sharding, shape and dtype checks are the primitive's business; what
+depends on data (a bad index) is checked here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from refflow.numerics.dtypes import float32, is_half
+from ...numerics.dtypes import float32, is_half
 
 Array = NDArray[Any]
 Dtype = np.dtype[Any]

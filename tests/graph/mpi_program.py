@@ -1,0 +1,43 @@
+"""What one MPI process of the graph tests runs: `python -m mpi4py mpi_program.py FOLDER graphs`.
+
+Jobs whose records must be those of eager training on one rank in the virtual world.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import refflow as flow
+from refflow.runtime import Newest, Random
+from tests.graph.nets import Told, adamw, cnn, dropped, momentum, run
+
+JOBS: dict[int, list[tuple[Any, Any, Told]]] = {
+    2: [
+        (dropped, momentum, Told((2,))), (dropped, adamw, Told((2,), micro=4, zero=3)), (cnn, momentum, Told((2,), tensor=True)),
+        (dropped, adamw, Told(stages=2, micro=4, schedule=Newest)), (dropped, momentum, Told((2,), micro=2, runtime="sequential")),
+    ],
+    4: [
+        (dropped, momentum, Told((4,), micro=2)), (dropped, adamw, Told((2,), stages=2, micro=4)), (cnn, adamw, Told((4,), zero=3)),
+        (dropped, adamw, Told(stages=4, micro=4, recompute=True, schedule=lambda: Random(7))),
+    ],
+}  # fmt: skip
+
+
+def record(net: Any, optimizer: Any, told: Told | None) -> Any:
+    """A job's record in a form that JSON keeps."""
+    with flow.state.Override(generator=flow.Generator()):
+        found = run(net, told, optimizer=optimizer, clip=0.5)
+    plain = {name: value for name, value in vars(found).items() if name != "graph"}
+    return json.loads(json.dumps(plain))
+
+
+def main(folder: str) -> None:
+    jobs = JOBS[flow.get_world_size()]
+    Path(folder, f"{flow.get_rank()}.json").write_text(json.dumps([record(*job) for job in jobs]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
