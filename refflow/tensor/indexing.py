@@ -1,6 +1,6 @@
 """Indexing: x[key] and x[key] = value.
 
-Implements TENSOR-INDEX of spec/text/tensors.md.  Keys of ints, slices, None and "..." are views (functional/movement.py);
+Implements x[key] of OPS-INDEXING in spec/text/primitives.md.  Keys of ints, slices, None and "..." are views (functional/movement.py);
 here are index tensors and masks.
 """
 
