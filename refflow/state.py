@@ -1,7 +1,7 @@
 """The settings in force: world, back ends, grad mode, choice of signatures, kind of boxing.
 
-Implements STATE-CONTEXT of spec/text/worlds.md.  One context variable holds them all; each thread and each `with` block
-sees its own.
+Implements STATE-CONTEXT of spec/text/worlds.md, and SIG-POLICY and SIG-EXPLICIT for users.  One context variable holds
+them all; each thread and each `with` block sees its own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Settings:
         except KeyError:
             bound = ", ".join(sorted(self.backends))
             raise BackendError(
-                f"no back end is bound to device type '{type}'; bound are: {bound}. Bind one with flow.bind_device('{type}', 'reference')"
+                f"no back end is bound to device type '{type}'; bound are: {bound}."
+                f" Bind one with flow.bind_device('{type}', 'reference')"
             ) from None
 
 
@@ -106,7 +107,7 @@ class Override:
 
 
 def signatures(policy: str) -> Override:
-    """Which signatures may be chosen: "exact" (default: bits never change), "cheap" (also what algebra alone justifies).
+    """Which signatures may be chosen: "exact" (default: bits never change), "cheap" (also where only algebra agrees).
 
     A function and a context manager.  Errors: `AttributeValueError`.  Source: SIG-POLICY.
     """

@@ -131,7 +131,7 @@ def _run_step(
 
 
 def assembled(step: Step, assembly: Assembly, parts: list[Array], dtype: np.dtype[Any], backend: Backend) -> Array:
-    """One rank's array: each addend from its pieces, then folded over mesh positions, innermost first (BOX-FOLD-ORDER)."""
+    """One rank's array: each addend from its pieces, folded over mesh positions, innermost first (BOX-FOLD-ORDER)."""
     build = backend.kernel("assemble")
     arrays, index = [], 0
     for addend in assembly.addends:

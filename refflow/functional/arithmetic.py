@@ -21,6 +21,7 @@ from ..ops.constant import full, whole_beside
 from ..tensor.tensor import Tensor
 
 Dtype = np.dtype[Any]
+Into = Callable[[str, Dtype], Dtype]  # (name of the function, dtype of its operands) -> dtype it is computed in
 Operand = Tensor | bool | int | float
 
 
@@ -76,16 +77,20 @@ def category(dtype: Dtype) -> int:
     return 0 if is_bool(dtype) else 1 if is_integer(dtype) else 2
 
 
+def _as_it_is(name: str, dtype: Dtype) -> Dtype:
+    return dtype
+
+
 def operands(
-    name: str, x: Operand, y: Operand, to: Callable[[Dtype], Dtype] = lambda dtype: dtype
+    name: str, x: Operand, y: Operand, to: Into = _as_it_is
 ) -> tuple[Value, Value]:
     """Two operands as values of one dtype."""
     if isinstance(x, Tensor) and isinstance(y, Tensor):
         a, b = x.value, y.value
         if a.meta.dtype == b.meta.dtype:
-            dtype = to(a.meta.dtype)
+            dtype = to(name, a.meta.dtype)
             return cast_value(a, dtype), cast_value(b, dtype)
-        dtype = to(result_type(x, y))
+        dtype = to(name, result_type(x, y))
         return cast_value(a, dtype), cast_value(b, dtype)
     for one in (x, y):
         if not isinstance(one, (Tensor, bool, int, float, np.generic)):
@@ -94,21 +99,21 @@ def operands(
             )
     if isinstance(x, Tensor):
         number: Any = y.item() if isinstance(y, np.generic) else y
-        dtype = to(promote_scalar(x.dtype, number))
+        dtype = to(name, promote_scalar(x.dtype, number))
         return cast_value(x.value, dtype), scalar_like(number, x.value, dtype, name)
     if isinstance(y, Tensor):
         number = x.item() if isinstance(x, np.generic) else x
-        dtype = to(promote_scalar(y.dtype, number))
+        dtype = to(name, promote_scalar(y.dtype, number))
         return scalar_like(number, y.value, dtype, name), cast_value(y.value, dtype)
     raise DtypeError(f"{name}: at least one operand must be a tensor, found two numbers; flow.tensor(...) makes a tensor")
 
 
-def _to_float(dtype: Dtype) -> Dtype:
+def _to_float(name: str, dtype: Dtype) -> Dtype:
     return dtype if is_float(dtype) else float32
 
 
 def _binary(
-    primitive: Primitive, to: Callable[[Dtype], Dtype] = lambda dtype: dtype
+    primitive: Primitive, to: Into = _as_it_is
 ) -> Callable[[Operand, Operand], Tensor]:
     name = primitive.name
 
@@ -120,10 +125,10 @@ def _binary(
     return function
 
 
-def _unary(primitive: Primitive, to: Callable[[Dtype], Dtype] = lambda dtype: dtype) -> Callable[[Tensor], Tensor]:
+def _unary(primitive: Primitive, to: Into = _as_it_is) -> Callable[[Tensor], Tensor]:
     def function(x: Tensor) -> Tensor:
         value = require_tensor(primitive.name, x).value
-        return Tensor(primitive(cast_value(value, to(value.meta.dtype))))
+        return Tensor(primitive(cast_value(value, to(primitive.name, value.meta.dtype))))
 
     function.__name__ = function.__qualname__ = primitive.name
     function.__doc__ = f"{primitive.doc} (OPS-ELEMENTWISE)."
@@ -137,13 +142,13 @@ def require_tensor(name: str, x: Any) -> Tensor:
     return x
 
 
-def _to_number(dtype: Dtype) -> Dtype:
+def _to_number(name: str, dtype: Dtype) -> Dtype:
     if is_bool(dtype):
-        raise DtypeError("arithmetic on bool tensors: use logical functions, or cast to an integer type first")
+        raise DtypeError(f"{name}: not for bool tensors; use logical functions, or cast to an integer type first")
     return dtype
 
 
-def _to_bool(dtype: Dtype) -> Dtype:
+def _to_bool(name: str, dtype: Dtype) -> Dtype:
     return bool_
 
 
@@ -230,7 +235,7 @@ clip = clamp
 
 
 def isclose(x: Tensor, y: Tensor, rtol: float = 1e-5, atol: float = 1e-8) -> Tensor:
-    """Whether |x - y| <= atol + rtol |y|, or x == y (which equal infinities are); for looking, not for tests of bits."""
+    """Whether |x - y| <= atol + rtol |y|, or x == y (as equal infinities are); for looking, not for tests of bits."""
     near = le(absolute(sub(x, y)), add(mul(absolute(y), rtol), atol))
     return logical_or(logical_and(near, isfinite(y)), eq(x, y))
 

@@ -1,6 +1,6 @@
 """Factories: tensors from data, numbers and the generator; global with `placement` and `sbp`, else local.
 
-Implements OPS-CREATION and RNG-* for users, PyTorch's and OneFlow's names.
+Implements OPS-CREATION, RNG-*, PART-MADE and LOCAL-FAMILY for users, PyTorch's and OneFlow's names.
 """
 
 from __future__ import annotations
@@ -43,15 +43,11 @@ def _layout(
     return {"placement": placement, "sbp": reduced(wanted)}, wanted if is_partial(wanted) else None
 
 
-def placement_of(value: Value) -> Placement:
-    """The mesh of ranks of a global value."""
-    assert value.meta.placement is not None
-    return value.meta.placement.base
-
-
 def _finish(value: Value, wanted: NdSbp | None, requires_grad: bool) -> Tensor:
+    """`value` as a tensor, under P if that was asked for."""
     if wanted is not None:
-        value = to_global(value, placement=placement_of(value), sbp=wanted)
+        assert value.meta.placement is not None
+        value = to_global(value, placement=value.meta.placement.base, sbp=wanted)
     return Tensor(value).requires_grad_() if requires_grad else Tensor(value)
 
 
@@ -210,8 +206,9 @@ def empty(
     return _filled("empty", size, 0, dtype, placement, sbp, requires_grad)
 
 
-def _like(x: Tensor, dtype: Any) -> dict[str, Any]:
-    layout = {"placement": x.placement, "sbp": x.sbp} if x.is_global else {}
+def _like(x: Tensor, dtype: Any, *, drawn: bool = False) -> dict[str, Any]:
+    """Options that make a tensor in the dtype (unless `dtype` is given) and the layout of `x`; one `drawn` has no P."""
+    layout = {"placement": x.placement, "sbp": reduced(x.sbp) if drawn else x.sbp} if x.is_global else {}
     return {"dtype": x.dtype if dtype is None else dtype, **layout}
 
 
@@ -339,19 +336,14 @@ def rand_like(
     x: Tensor, *, dtype: Any = None, generator: Generator | None = None, requires_grad: bool = False
 ) -> Tensor:
     """`rand` in the shape, dtype and layout of `x` (P reduced)."""
-    return rand(*x.shape, generator=generator, requires_grad=requires_grad, **_like_drawn(x, dtype))
+    return rand(*x.shape, generator=generator, requires_grad=requires_grad, **_like(x, dtype, drawn=True))
 
 
 def randn_like(
     x: Tensor, *, dtype: Any = None, generator: Generator | None = None, requires_grad: bool = False
 ) -> Tensor:
     """`randn` in the shape, dtype and layout of `x` (P reduced)."""
-    return randn(*x.shape, generator=generator, requires_grad=requires_grad, **_like_drawn(x, dtype))
-
-
-def _like_drawn(x: Tensor, dtype: Any) -> dict[str, Any]:
-    layout = {"placement": x.placement, "sbp": reduced(x.sbp)} if x.is_global else {}
-    return {"dtype": x.dtype if dtype is None else dtype, **layout}
+    return randn(*x.shape, generator=generator, requires_grad=requires_grad, **_like(x, dtype, drawn=True))
 
 
 def randint(
@@ -390,7 +382,7 @@ def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with probability p, else 0, in the dtype and layout of `p`."""
     if not is_float(p.dtype):
         raise DtypeError(f"bernoulli: the probabilities must be floats, found {p.dtype.name}")
-    return cast(lt(rand(*p.shape, generator=generator, **_like_drawn(p, float32)), p), p.dtype)
+    return cast(lt(rand(*p.shape, generator=generator, **_like(p, float32, drawn=True)), p), p.dtype)
 
 
 __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for refflow itself

@@ -336,7 +336,7 @@ def flip(x: Tensor, *dims: Any) -> Tensor:
 
 
 def roll(x: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Tensor:
-    """Elements moved by `shifts` along `dims` (None: over the flat tensor); what leaves comes in at the other end."""
+    """Elements moved by `shifts` along `dims` (None: the flat tensor); what leaves comes in at the other end."""
     if dims is None:
         return reshape(roll(reshape(x, (-1,)), shifts, 0), x.shape)
     moves, along = (list(n) if isinstance(n, Sequence) else [whole_number("roll", "a shift", n)] for n in (shifts, dims))

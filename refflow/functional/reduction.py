@@ -1,7 +1,7 @@
 """Reductions, contractions, scans and orders for users.
 
-Implements OPS-REDUCTION, OPS-CONTRACTION and OPS-ORDER under PyTorch's names; composites (mean, var, norm, max with
-indices …) are stated sequences of primitives (OPS-COMPOSITE).
+Implements OPS-REDUCTION, OPS-CONTRACTION and OPS-ORDER under PyTorch's names; composites are stated sequences of
+primitives (OPS-COMPOSITE), among them OPS-MATMUL, OPS-MEAN, OPS-VAR and OPS-NORM.
 """
 
 from __future__ import annotations
@@ -58,9 +58,11 @@ def dims_of(name: str, x: Tensor, dim: Dims) -> tuple[int, ...]:
     return dims
 
 
-def _kept(x: Tensor, result: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+def _kept(name: str, x: Tensor, result: Tensor, dims: tuple[int, ...], keepdim: bool) -> Tensor:
     if not isinstance(keepdim, (bool, np.bool_)):
-        raise AttributeValueError(f"keepdim must be True or False, found {keepdim!r}; several dims are a tuple, dim=(0, 1)")
+        raise AttributeValueError(
+            f"{name}: keepdim must be True or False, found {keepdim!r}; several dims are a tuple, dim=(0, 1)"
+        )
     return reshape(result, tuple(1 if d in dims else n for d, n in enumerate(x.shape))) if keepdim else result
 
 
@@ -70,7 +72,7 @@ def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: np.dtype[A
     wanted = dtype_named("sum", dtype or (x.dtype if is_float(x.dtype) else int64))
     inner = float32 if is_half(wanted) else wanted
     result = Tensor(cast_value(shape_ops.sum_(cast_value(x.value, inner), dims=dims), wanted))
-    return _kept(x, result, dims, keepdim)
+    return _kept("sum", x, result, dims, keepdim)
 
 
 @in_float32
@@ -126,13 +128,13 @@ def norm(x: Tensor, p: float = 2.0, dim: Dims = None, keepdim: bool = False) -> 
 def amax(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The largest element; the gradient is shared equally among ties."""
     dims = dims_of("amax", x, dim)
-    return _kept(x, Tensor(ops.amax(x.value, dims=dims)), dims, keepdim)
+    return _kept("amax", x, Tensor(ops.amax(x.value, dims=dims)), dims, keepdim)
 
 
 def amin(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The least element; the gradient is shared equally among ties."""
     dims = dims_of("amin", x, dim)
-    return _kept(x, Tensor(ops.amin(x.value, dims=dims)), dims, keepdim)
+    return _kept("amin", x, Tensor(ops.amin(x.value, dims=dims)), dims, keepdim)
 
 
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
@@ -172,16 +174,16 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 def _argument(primitive: Any, x: Tensor, dim: int | None, keepdim: bool) -> Tensor:
     if dim is None:
         flat = Tensor(primitive(reshape(x, (-1,)).value, dim=0))
-        return _kept(x, flat, tuple(range(x.ndim)), keepdim)
+        return _kept(primitive.name, x, flat, tuple(range(x.ndim)), keepdim)
     d = dim_of(primitive.name, dim, x.ndim)
-    return _kept(x, Tensor(primitive(x.value, dim=d)), (d,), keepdim)
+    return _kept(primitive.name, x, Tensor(primitive(x.value, dim=d)), (d,), keepdim)
 
 
 def prod(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """The product, a pure tree over `dim`; integers in int64."""
     dims = dims_of("prod", x, dim)
     wanted = x.dtype if is_float(x.dtype) else int64
-    return _kept(x, Tensor(ops.prod(cast_value(x.value, wanted), dims=dims)), dims, keepdim)
+    return _kept("prod", x, Tensor(ops.prod(cast_value(x.value, wanted), dims=dims)), dims, keepdim)
 
 
 def _truth(x: Tensor) -> Any:
@@ -191,13 +193,13 @@ def _truth(x: Tensor) -> Any:
 def any(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether some element is true (non-zero)."""
     dims = dims_of("any", x, dim)
-    return _kept(x, Tensor(ops.any_(_truth(x), dims=dims)), dims, keepdim)
+    return _kept("any", x, Tensor(ops.any_(_truth(x), dims=dims)), dims, keepdim)
 
 
 def all(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """Whether every element is true (non-zero)."""
     dims = dims_of("all", x, dim)
-    return _kept(x, Tensor(ops.all_(_truth(x), dims=dims)), dims, keepdim)
+    return _kept("all", x, Tensor(ops.all_(_truth(x), dims=dims)), dims, keepdim)
 
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:

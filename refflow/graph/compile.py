@@ -113,11 +113,13 @@ class _Compiler:
     def _one_call_at_a_time(self) -> None:
         """A rank loads for the next call only when it has stored this one's results: so memory can be used again."""
         for rank, ends in self.ends.items():
+            if rank not in self.starts:
+                continue  # all it loads, it loads once a micro-step
             end = self.builder.task(f"end@{rank}", rank=rank, kind="tick", stream="copy")
             for task in ends:
                 self.builder.control(task, end)
             again = self.builder.register(f"again@{rank}", end, kind="ctrl", initial=1)
-            for task in self.starts.get(rank, ()):
+            for task in self.starts[rank]:
                 self.builder.feed(again, task)
 
     # --- naming and registers -----------------------------------------------------------------------------------------

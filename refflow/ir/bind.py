@@ -1,7 +1,7 @@
 """bind: the one door through which every primitive goes, and the interpreters behind it.
 
-Implements IR-BIND, AUTO-RECORD and ERR-AGREED of spec/text/autograd.md and errors.md.  Eager computes at once; others
-(shape-only, logging, a graph's tracer) are pushed on a stack for a block of code.
+Implements IR-BIND, AUTO-RECORD, LOCAL-RAGGED and ERR-AGREED of spec/text/autograd.md, border.md and errors.md.  Eager
+computes at once; others (explain's, a graph's tracer) are pushed on a stack for a block of code.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _call_kernels(
 
 
 def _agree(primitive: Primitive, refused: Mapping[int, DataError], state: Settings, is_global: bool) -> None:
-    """What one rank's data makes wrong is the same error on every rank (ERR-AGREED); local tensors are each rank's own."""
+    """What one rank's data makes wrong is one error on every rank (ERR-AGREED); local tensors are each rank's own."""
     told = {rank: (type(error).__name__, str(error)) for rank, error in refused.items()}
     entries: Mapping[int, tuple[str, str] | None] = told
     if is_global:

@@ -1,7 +1,7 @@
 """Lowering: a primitive on laid-out operands becomes boxings, one kernel call per rank, and the layout of the results.
 
-Implements SIG-LOWER of spec/text/signatures.md and PART-REDUCE of spec/text/partial.md.  Pure functions of metadata,
-cached, the same on every rank.
+Implements SIG-LOWER of spec/text/signatures.md, PART-REDUCE of spec/text/partial.md, and ERR-MIXED, ERR-PLACEMENT and
+ERR-SHAPE of spec/text/errors.md.  Pure functions of metadata, cached, the same on every rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import BoxingError, LocalGlobalError, PlacementError, ShapeError
 from ..layout import NdSbp, Placement
 from .node import Meta, Shape
 from .primitive import Primitive
-from .signature import Signature, letter_ranges, options, requested
+from .signature import Signature, best, letter_ranges, requested
 from .space import Space, bind_space, parse
 
 
@@ -81,9 +81,9 @@ def _lower(
     if sbp is not None:
         signature = requested(primitive.name, rule, space, where, sbp)
     else:
-        best = options(primitive.name, rule, space, metas, where, policy)[0]
-        signature = best.signature
-        if explicit and best.bytes:
+        chosen = best(primitive.name, rule, space, metas, where, policy)
+        signature = chosen.signature
+        if explicit and chosen.bytes:
             _refuse(primitive.name, metas, signature)
     targets = tuple(
         None if m.sbp == s else m.with_layout(where, s) for m, s in zip(metas, signature.inputs, strict=True)

@@ -1,7 +1,7 @@
 """Primitive and Rule: the one declaration of an operation.
 
-Implements OPS-DECLARATION of spec/text/primitives.md: signatures, gradients, spec pages and test cases come from it.  A
-primitive's value is the back end's kernel of the same name.
+Implements OPS-DECLARATION of spec/text/primitives.md and SIG-CARRY: signatures, gradients, spec pages and test cases come
+from it.  A primitive's value is the back end's kernel of the same name.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def primitive(
     `dtype`: None (that of the operands, which must agree), a NumPy dtype, or a function of the operands' metas.
     """
 
-    made = Primitive(name, space if callable(space) else _fixed(name, space, dtype, over, fold, leaf, carries), vjp, **more)
+    rule = space if callable(space) else _fixed(name, space, dtype, over, fold, leaf, carries)
+    made = Primitive(name, rule, vjp, **more)
     if name in REGISTRY:
         raise ValueError(f"primitive {name} is declared twice")
     REGISTRY[name] = made

@@ -115,7 +115,7 @@ def letter_ranges(space: Space, axes: Sequence[AxisSignature], placement: Placem
 
 
 def _coherent(space: Space, axes: Sequence[AxisSignature], placement: Placement) -> bool:
-    """Whether cutting letters and cutting dimensions give the same boxes; only a dimension of several letters may not."""
+    """Whether cutting letters and cutting dimensions give the same boxes; where a dimension groups letters it may not."""
     letters = {axis.letter for axis in axes} - {None}
     operands = [*zip(space.inputs, range(len(space.inputs)), [True] * len(space.inputs), strict=True),
                 *zip(space.outputs, range(len(space.outputs)), [False] * len(space.outputs), strict=True)]  # fmt: skip
@@ -209,6 +209,28 @@ def options(
     integer = not any(is_float(meta.dtype) for meta in metas)
     admitted = [s for s in candidates(rule, space, integer, placement) if s.exact or policy == "cheap"]
     return sorted((price(s, metas) for s in admitted), key=lambda option: (option.late, option.bytes, option.partial))
+
+
+def best(name: str, rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str) -> Option:
+    """The first of `options`, found without pricing all of them where one moves nothing."""
+    if not any(0 in meta.shape for meta in metas):
+        integer = not any(is_float(meta.dtype) for meta in metas)
+        admitted = (s for s in candidates(rule, space, integer, placement) if s.exact or policy == "cheap")
+        priced = [price(s, metas) for s in admitted if all(map(_may_be_free, metas, s.inputs))]
+        free = [option for option in priced if not option.bytes and not option.late]
+        if free:
+            return min(free, key=lambda option: option.partial)
+    return options(name, rule, space, metas, placement, policy)[0]
+
+
+def _may_be_free(meta: Meta, sbp: NdSbp) -> bool:
+    """Whether a move of something not empty may cost no bytes: no P is folded, and no S becomes B."""
+    assert meta.placement is not None and meta.sbp is not None
+    axes = zip(meta.placement.mesh, meta.sbp, sbp, strict=True)
+    return all(
+        parts == 1 or old == new or (not isinstance(old, Partial) and not (isinstance(old, Split) and new == broadcast))
+        for parts, old, new in axes
+    )
 
 
 def requested(name: str, rule: Rule, space: Space, placement: Placement, sbp: NdSbp) -> Signature:

@@ -21,7 +21,7 @@ _TOKEN = re.compile(r"\.\.\.|[\[\]()]|[A-Za-z_]\w*@?|1")
 
 @dataclass(frozen=True)
 class Dim:
-    """One dimension: the letters it is made of, outermost first (none: a size-1 dimension), and if it must stay whole."""
+    """One dimension: the letters it is made of, outermost first (none: size 1), and whether it must stay whole."""
 
     letters: tuple[str, ...]
     whole: bool = False

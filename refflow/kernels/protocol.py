@@ -1,6 +1,6 @@
 """The protocol of a back end: opaque arrays, kernels by name, host copies.
 
-Implements KER-PROTOCOL of spec/text/kernels.md.  Everything above this package treats arrays as opaque: it reads them
+Implements KER-PROTOCOL and KER-BITS of spec/text/kernels.md.  Everything above this package treats arrays as opaque: it reads them
 only through a back end, so another back end (or a test's loopback one) can replace the reference without a line changed
 elsewhere.
 """
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..errors import BackendError
+from .reference import KERNELS
 
 Array = Any  # a back end's own array type
 Kernel = Callable[..., Any]
@@ -46,8 +47,6 @@ class ReferenceBackend:
     name = "reference"
 
     def __init__(self) -> None:
-        from .reference import KERNELS
-
         self._kernels = {name: _quiet(kernel) for name, kernel in KERNELS.items()}
 
     def kernel(self, name: str) -> Kernel:

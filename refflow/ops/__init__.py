@@ -1,4 +1,4 @@
-"""The primitives, one declaration each (spec/text/primitives.md); importing this package fills `refflow.ir.REGISTRY`."""
+"""The primitives, one declaration each (spec/text/primitives.md); importing this fills `refflow.ir.REGISTRY`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ full: Primitive = primitive(
 
 
 def whole_beside(like: Value) -> dict[str, Any]:
-    """The layout attributes of a new tensor on the placement of `like`, whole on every rank; none beside a local one."""
+    """Layout attributes of a constant on the placement of `like`, whole on every rank; none beside a local tensor."""
     placement = like.meta.placement
     return {} if placement is None else {"placement": placement, "sbp": (broadcast,) * placement.ndim}
 

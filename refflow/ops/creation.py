@@ -26,7 +26,7 @@ def _space(dims: Shape, origin: str) -> tuple[str, dict[str, int]]:
 
 def _arange_rule(*, start: float, step: float, length: int, dtype: Dtype) -> Rule:
     if is_bool(dtype):
-        raise DtypeError("arange: not for bool")
+        raise DtypeError("arange: not for bool; give an integer or float dtype")
     return Rule(" -> d0@", (dtype,), sizes={"d0": length})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..errors import AttributeValueError, DtypeError, ShapeError
 from ..ir import EXACT, LINEAR, Meta, Node, Primitive, Rule, Sample, Value, names, primitive
+from ..ir.primitive import Fold
 from ..numerics import bool_, int64, is_integer
 
 Shape = tuple[int, ...]
@@ -21,9 +22,9 @@ def _check(name: str, index: Meta, dim: int, ndim: int) -> None:
         raise AttributeValueError(f"{name}: dim must be in [0, {ndim}), found {dim}")
 
 
-def _one(x: Meta) -> dict[str, object]:
+def _one(x: Meta) -> Fold:
     """The fold of "at most one real term": a sum over numbers, an or over bools."""
-    return {"fold": "max" if x.dtype == bool_ else "one"}
+    return "max" if x.dtype == bool_ else "one"
 
 
 def _index_select_rule(x: Meta, index: Meta, *, dim: int) -> Rule:
@@ -33,7 +34,7 @@ def _index_select_rule(x: Meta, index: Meta, *, dim: int) -> Rule:
     side = [a if d != dim else "v@" for d, a in enumerate(letters)]
     out = [*letters[:dim], *at, *letters[dim + 1 :]]
     space = f"{' '.join(side)}, {' '.join(at)} -> {' '.join(out)}"
-    return Rule(space, (x.dtype,), over="v", carries=(((0,), EXACT),), **_one(x))  # type: ignore[arg-type]
+    return Rule(space, (x.dtype,), over="v", fold=_one(x), carries=(((0,), EXACT),))
 
 
 def _index_select_vjp(node: Node, g: Value) -> list[Value | None]:
@@ -96,7 +97,7 @@ def _along(name: str, data: Meta, index: Meta, dim: int) -> list[str]:
 def _gather_rule(x: Meta, index: Meta, *, dim: int) -> Rule:
     letters = _along("gather", x, index, dim)
     side, at = (" ".join(a or own for a in letters) for own in ("v@", "j"))
-    return Rule(f"{side}, {at} -> {at}", (x.dtype,), over="v", carries=(((0,), EXACT),), **_one(x))  # type: ignore[arg-type]
+    return Rule(f"{side}, {at} -> {at}", (x.dtype,), over="v", fold=_one(x), carries=(((0,), EXACT),))
 
 
 def _gather_vjp(node: Node, g: Value) -> list[Value | None]:

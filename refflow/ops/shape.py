@@ -1,6 +1,6 @@
 """Movement primitives: what changes where a number stands and not the number; and `sum`, which undoes broadcasting.
 
-Implements the movement chapter of spec/text/primitives.md (OPS-MOVEMENT) and SIG-RESHAPE, SIG-PAD.
+Implements the movement chapter of spec/text/primitives.md (OPS-MOVEMENT) and SIG-RESHAPE, SIG-PAD, AUTO-UNBROADCAST.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def reshape_space(old: Shape, new: Shape) -> tuple[str, str, dict[str, int]]:
 
 
 def runs(old: Shape, new: Shape) -> list[tuple[Shape, Shape]]:
-    """The shortest runs of dimensions of `old` and `new` with equal products; size-1 dimensions pair up if both have one."""
+    """The shortest runs of dimensions of `old` and `new` with equal products; those of size 1 pair up where both are."""
     found, i, j = [], 0, 0
     while i < len(old) or j < len(new):
         start_i, start_j = i, j
@@ -130,7 +130,7 @@ def runs(old: Shape, new: Shape) -> list[tuple[Shape, Shape]]:
 
 
 def _reshape_run(old: Shape, new: Shape, left: list[str], right: list[str], sizes: dict[str, int]) -> None:
-    """Adds one run: the largest common leading factor leads both sides, the rest stays whole; (n) -> (n) is one letter."""
+    """Adds one run: the largest common leading factor leads both sides, the rest stays whole (n to n: one letter)."""
     if not old or not new:
         left += ["1"] * len(old)
         right += ["1"] * len(new)

@@ -231,7 +231,7 @@ class Tensor:
         return copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A leaf is pickled as the parts this process owns, and comes back where the world owns the same ranks."""
+        """A leaf is pickled as the parts this process owns, and comes back where those ranks are owned."""
         if not self.is_leaf:
             raise AutogradError("pickle: only leaves can be pickled; detach() the result of an operation first")
         value = self.value

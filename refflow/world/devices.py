@@ -1,7 +1,7 @@
 """Which back end computes on a device type: the world binds them, a placement only names the type.
 
-Implements WORLD-DEVICE of spec/text/worlds.md and KER-PLUGIN of spec/text/kernels.md.  Other packages offer back ends in
-the entry-point group `refflow.backends`; nothing is ever bound silently.
+Implements WORLD-DEVICE of spec/text/worlds.md and KER-PLUGIN of spec/text/kernels.md.  Other packages offer back ends
+in the entry-point group `refflow.backends`; nothing is ever bound silently.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class MpiWorld:
         return self._comm.Isend((message, self._bytes), dest=rank, tag=_TAG), message
 
     def _poll(self, done: Callable[[], bool]) -> None:
-        """Takes messages as they come until `done`; gives the CPU away meanwhile: there may be more processes than CPUs."""
+        """Takes messages as they come until `done`; gives the CPU away meanwhile: there may be fewer than processes."""
         idle, nap = 0, _NAPS[0]
         while not done():
             if self._take_mail():

@@ -1,4 +1,4 @@
-"""The rendezvous: what every process says before a collective goes on, and what is wrong when they say different things.
+"""The rendezvous: what every process says before a collective goes on, and what is wrong when they say other things.
 
 Implements WORLD-RENDEZVOUS, WORLD-HISTORY, ERR-DIVERGENCE and ERR-LEFT of spec/text/worlds.md and errors.md.  Shared by
 the MPI and the lockstep world, which only carry the letters.
