@@ -81,10 +81,8 @@ def _as_it_is(name: str, dtype: Dtype) -> Dtype:
     return dtype
 
 
-def operands(
-    name: str, x: Operand, y: Operand, to: Into = _as_it_is
-) -> tuple[Value, Value]:
-    """Two operands as values of one dtype."""
+def operands(name: str, x: Operand, y: Operand, to: Into = _as_it_is) -> tuple[Value, Value]:
+    """Two operands as values of one dtype; `DtypeError` unless they are tensors and numbers, one a tensor at least."""
     if isinstance(x, Tensor) and isinstance(y, Tensor):
         a, b = x.value, y.value
         if a.meta.dtype == b.meta.dtype:
@@ -112,9 +110,7 @@ def _to_float(name: str, dtype: Dtype) -> Dtype:
     return dtype if is_float(dtype) else float32
 
 
-def _binary(
-    primitive: Primitive, to: Into = _as_it_is
-) -> Callable[[Operand, Operand], Tensor]:
+def _binary(primitive: Primitive, to: Into = _as_it_is) -> Callable[[Operand, Operand], Tensor]:
     name = primitive.name
 
     def function(x: Operand, y: Operand) -> Tensor:

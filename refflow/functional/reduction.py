@@ -36,7 +36,7 @@ from .arithmetic import (
     where,
 )
 from .movement import dim_of, narrow, reshape, unsqueeze, whole_number
-from .precision import in_float32
+from .precision import floating, in_float32
 
 Dims = int | Sequence[int] | None
 
@@ -49,10 +49,14 @@ class MaxResult(NamedTuple):
 
 
 def dims_of(name: str, x: Tensor, dim: Dims) -> tuple[int, ...]:
-    """`dim` as a tuple of distinct dimensions; None or () is all of them."""
+    """`dim` as a tuple of distinct dimensions of `x`; None or () is all of them.
+
+    Errors: `AttributeValueError`; `DtypeError` if `x` is no tensor.
+    """
+    ndim = require_tensor(name, x).ndim
     if dim is None or (isinstance(dim, Sequence) and not dim):
-        return tuple(range(x.ndim))
-    dims = tuple(dim_of(name, d, x.ndim) for d in (dim if isinstance(dim, Sequence) else [dim]))
+        return tuple(range(ndim))
+    dims = tuple(dim_of(name, d, ndim) for d in (dim if isinstance(dim, Sequence) else [dim]))
     if len(set(dims)) != len(dims):
         raise AttributeValueError(f"{name}: a dimension may appear once, found {dim}")
     return dims
@@ -68,7 +72,7 @@ def _kept(name: str, x: Tensor, result: Tensor, dims: tuple[int, ...], keepdim: 
 
 def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: np.dtype[Any] | None = None) -> Tensor:
     """The tree over the flat range of `dim` (in that order); integers and bools sum in int64, halves in float32."""
-    dims = dims_of("sum", require_tensor("sum", x), dim)
+    dims = dims_of("sum", x, dim)
     wanted = dtype_named("sum", dtype or (x.dtype if is_float(x.dtype) else int64))
     inner = float32 if is_half(wanted) else wanted
     result = Tensor(cast_value(shape_ops.sum_(cast_value(x.value, inner), dims=dims), wanted))
@@ -78,9 +82,7 @@ def sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: np.dtype[A
 @in_float32
 def mean(x: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
     """sum / number of elements, one division (OPS-MEAN)."""
-    if not is_float(x.dtype):
-        raise DtypeError(f"mean: needs a floating point tensor, found {x.dtype.name}; cast it first")
-    dims = dims_of("mean", x, dim)
+    dims = dims_of("mean", floating("mean", x), dim)
     return div(sum(x, dims, keepdim) if dims else x, math.prod(x.shape[d] for d in dims))
 
 

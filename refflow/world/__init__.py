@@ -1,4 +1,7 @@
-"""Who is here and how bytes travel: virtual, MPI and lockstep worlds (spec/text/worlds.md)."""
+"""Who is here and how bytes travel: virtual, MPI and lockstep worlds.
+
+Implements WORLD-VIRTUAL, WORLD-MPI and WORLD-RANK of spec/text/worlds.md for users; each world has a module of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from ..state import Override, settings
 from .base import Transfer, World
 from .detect import default_world
 from .devices import backend, bind_device
+from .mpi import process_world
 from .spmd import spmd
 from .virtual import VirtualWorld
 
@@ -38,8 +42,6 @@ def mpi_world(size: int | None = None) -> Override:
 
     Errors: `WorldError` without mpi4py, or for a `size` other than the number of processes.  Source: WORLD-MPI.
     """
-    from .mpi import process_world  # needs mpi4py
-
     world = process_world()
     if size not in (None, world.size):
         raise WorldError(

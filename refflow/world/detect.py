@@ -10,6 +10,7 @@ import sys
 
 from ..errors import WorldError
 from .base import World
+from .mpi import process_world
 from .virtual import VirtualWorld
 
 # How launchers tell a process the number of processes: MPICH and Intel MPI (PMI), Open MPI, MVAPICH.
@@ -30,8 +31,6 @@ def default_world() -> World:
     launched = launched_size()
     if launched == 1 and not {"mpi4py.MPI", "mpi4py.run"} & sys.modules.keys():
         return VirtualWorld(1)
-    from .mpi import process_world
-
     world: World = process_world()
     if world.size < launched:
         raise WorldError(

@@ -1,4 +1,4 @@
-"""TIME-*, PIPE-*: the same actors under a clock; bubbles, fewer registers and slow links."""
+"""CLOCK-*, PIPE-*: the same actors under a clock; bubbles, fewer registers and slow links."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_measured_bubble_is_the_known_one(make: object, stages: int, micro: 
 
 
 def test_thirds_stay_exact() -> None:
-    """TIME-STREAM: times are exact rationals."""
+    """CLOCK-STREAM: times are exact rationals."""
     plan = one_f_one_b(3, 4, forward_time=Fraction(1, 3), backward_time=Fraction(2, 7))
     assert in_virtual_time(plan).time == 6 * (Fraction(1, 3) + Fraction(2, 7))
     assert in_virtual_time(plan).bubble(plan) == Fraction(1, 3)
@@ -58,7 +58,7 @@ def test_what_fewer_registers_do() -> None:
 
 
 def test_slow_links_grow_the_bubble() -> None:
-    """TIME-MESSAGE: a latency L costs GPipe 2 (S-1) L in all; 1F1B twice that, for it waits for backwards as it goes."""
+    """CLOCK-MESSAGE: a latency L costs GPipe 2 (S-1) L in all; 1F1B twice that, for it waits for backwards as it goes."""
     for latency in (0, 1, 2, 4):
         cost = TaskTimes(Fraction(latency))
         assert in_virtual_time(gpipe(3, 4), cost=cost).time == 18 + 4 * latency
@@ -66,7 +66,7 @@ def test_slow_links_grow_the_bubble() -> None:
 
 
 def test_the_best_register_numbers_lose_nothing() -> None:
-    """PROOF-NUMBERS, TIME-STREAM."""
+    """PROOF-NUMBERS, CLOCK-STREAM."""
     plan = one_f_one_b(4, 6)
     few = plan.with_numbers(irreducible(plan))
     assert sum(r.number for r in few.registers) < sum(r.number for r in plan.registers)
@@ -74,7 +74,7 @@ def test_the_best_register_numbers_lose_nothing() -> None:
 
 
 def test_cost_model() -> None:
-    """TIME-COST: flops, bytes, links and latency."""
+    """CLOCK-COST: flops, bytes, links and latency."""
     b = PlanBuilder()
     x = b.register("x", b.task("load", kind="source", stream="copy"), bytes=100)
     y = b.register("y", b.task("f", inputs=[x], flops=600), bytes=50)
@@ -84,7 +84,7 @@ def test_cost_model() -> None:
 
 
 def test_priorities_decide_on_streams_in_free_order() -> None:
-    """TIME-STREAM: of those that wait, the least priority begins; results do not change."""
+    """CLOCK-STREAM: of those that wait, the least priority begins; results do not change."""
     b = PlanBuilder()
     x = b.register("x", b.task("source", kind="source", stream="copy", payload="s"))
     for name in ("one", "two"):

@@ -90,6 +90,8 @@ def _register(plan: Plan, register: RegisterDesc) -> Iterator[str]:
         yield f"{who} has number {register.number}: '{source.name}' could never act"
     if register.initial > register.number:
         yield f"{who} starts with {register.initial} full of {register.number}"
+    if register.initial and not register.consumers:
+        yield f"{who} starts full, and nobody would ever give it back"
     if register.kind == "data" and ranks - {source.rank}:
         yield f"{who} is read on rank {min(ranks - {source.rank})} but lies on rank {source.rank}: it needs a send and a recv"
     if register.kind == "message":
