@@ -1,6 +1,6 @@
 """The errors refflow raises: one class per kind of broken rule, all under `RefflowError`.
 
-Implements ERR-TYPES of spec/text/errors.md.  A message says what was asked, what was found and what would work.
+Implements ERR-TYPES and ERR-UNCHANGED of spec/text/errors.md.  A message says what was asked, what was found and what would work.
 Each class also derives from the built-in a user of NumPy or PyTorch would catch (`ValueError`, `TypeError`,
 `IndexError`).
 """

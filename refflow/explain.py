@@ -70,7 +70,7 @@ def describe(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str
     rule = primitive.rule(*metas, **attrs)
     space = bind_space(primitive.name, parse(rule.space, len(metas)), [m.shape for m in metas], rule.sizes)
     policy = settings().signatures
-    ranked = options(primitive.name, rule, space, metas, placement, policy)
+    ranked = options(rule, space, metas, placement, policy)
     integer = not any(is_float(m.dtype) for m in metas)
     refused = [
         f"{s!s:40s} refused: {s.why}"

@@ -7,7 +7,10 @@ the tensor's dtype.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import signature
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -138,6 +141,33 @@ def require_tensor(name: str, x: Any) -> Tensor:
     return x
 
 
+def takes_tensors(namespace: dict[str, Any], names: Sequence[str]) -> None:
+    """Lets the named functions of a module refuse, in words, all but a tensor where they are annotated `Tensor` (or
+    None).
+    """
+    for name in names:
+        if isinstance(namespace[name], FunctionType):
+            namespace[name] = _refusing(name, namespace[name])
+
+
+def _refusing(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    parameters = signature(function).parameters.values()
+    allowed = {"Tensor": Tensor, "Tensor | None": Tensor | None}
+    places = [(i, p.name, allowed[p.annotation]) for i, p in enumerate(parameters) if p.annotation in allowed]
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        for i, place, kinds in places:
+            if i < len(args):
+                if not isinstance(args[i], kinds):
+                    require_tensor(name, args[i])
+            elif place in kwargs and not isinstance(kwargs[place], kinds):
+                require_tensor(name, kwargs[place])
+        return function(*args, **kwargs)
+
+    return checked if places else function
+
+
 def _to_number(name: str, dtype: Dtype) -> Dtype:
     if is_bool(dtype):
         raise DtypeError(f"{name}: not for bool tensors; use logical functions, or cast to an integer type first")
@@ -207,6 +237,7 @@ def where(condition: Tensor, x: Operand, y: Operand) -> Tensor:
 
 def masked_fill(x: Tensor, mask: Tensor, value: float) -> Tensor:
     """x with `value` where `mask` holds."""
+    require_tensor("masked_fill", x)
     require_tensor("masked_fill", mask)
     return Tensor(ops.where(mask.value, scalar_like(value, x.value, x.dtype, "masked_fill"), x.value))
 

@@ -23,7 +23,7 @@ from ..random import Generator
 from ..state import default_generator, settings
 from ..tensor.logical import check_ranks
 from ..tensor.tensor import Tensor
-from .arithmetic import add, cast, dtype_named, ge, lt, mul, number_for, where
+from .arithmetic import add, cast, dtype_named, ge, lt, mul, number_for, takes_tensors, where
 from .movement import sizes_of, whole_number
 from .reduction import argsort
 
@@ -68,32 +68,33 @@ def tensor(
     first rank keeps it.  Without dtype: float32 for Python floats, int64 for ints, bool for bools, an array's own.
     Errors: `ShapeError`, `DtypeError`, `SbpError`, `PlacementError`, `ReplicaError`.  Source: OPS-CREATION, PART-MADE.
     """
+    array = _host_array(data, dtype)
+    layout, partial = _layout("tensor", array.shape, placement, sbp)
+    return _finish(place_array(array, **layout), partial, requires_grad)
+
+
+def _host_array(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
+    """`data` as an array of its own, in `dtype` or the one `tensor` gives such data; Python ints must fit."""
     if isinstance(data, Tensor):
         data = data.detach().numpy()
+    plain = not isinstance(data, (np.ndarray, np.generic))
     try:
         array = np.asarray(data)
     except ValueError as error:
         raise ShapeError(f"tensor: nested lists must be rectangular: {error}") from None
-    if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
+    if dtype is None and plain:
         dtype = float32 if array.dtype.kind == "f" else int64 if array.dtype.kind in "iu" else array.dtype
     wanted = dtype_named("tensor", array.dtype if dtype is None else dtype)
     if array.dtype == object:  # ints beyond int64
         array = np.array([number_for("tensor", one, wanted) for one in array.flat], float64).reshape(array.shape)
-    if (
-        array.dtype.kind in "iu"
-        and wanted.kind in "iu"
-        and array.size
-        and not isinstance(data, (np.ndarray, np.generic))
-    ):
+    if plain and array.size and array.dtype.kind in "iu" and wanted.kind in "iu":
         room = np.iinfo(wanted)
         if int(array.min()) < room.min or int(array.max()) > room.max:
             raise DtypeError(
                 f"tensor: {int(array.min())} to {int(array.max())} does not fit {wanted.name} ({room.min} to {room.max})"
             )
     with np.errstate(all="ignore"):
-        array = np.array(cast_array(array, wanted), copy=True)
-    layout, partial = _layout("tensor", array.shape, placement, sbp)
-    return _finish(place_array(array, **layout), partial, requires_grad)
+        return np.array(cast_array(array, wanted), copy=True)
 
 
 def place_array(array: np.ndarray[Any, Any], placement: Placement | None = None, sbp: NdSbp | None = None) -> Value:
@@ -390,3 +391,4 @@ __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for r
     "ones_like", "empty_like", "arange", "linspace", "eye", "rand", "randn", "rand_like", "randn_like", "randint",
     "randperm", "normal", "bernoulli",
 ]  # fmt: skip
+takes_tensors(globals(), __all__)

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import AttributeValueError, DtypeError, IndexOutOfRange, ShapeError
-from ..ops import shape as ops
+from ..ops import slicing as ops
+from ..ops.shape import reshape as same_elements
 from ..tensor.tensor import Tensor
 from ..tensor.view import Lens, expand_lens, reshape_lens, slice_lens, transpose_lens
-from .arithmetic import cast, cast_value, number_for, require_tensor, result_type
+from .arithmetic import cast, cast_value, number_for, require_tensor, result_type, takes_tensors
 
 Shape = tuple[int, ...]
 
@@ -363,7 +364,7 @@ def triu(x: Tensor, diagonal: int = 0) -> Tensor:
 
 def clone(x: Tensor) -> Tensor:
     """The same value in a new cell (values never change, so nothing is copied); gradients pass through."""
-    return Tensor(ops.reshape(x.value, shape=x.value.meta.shape))
+    return Tensor(same_elements(x.value, shape=x.value.meta.shape))
 
 
 def contiguous(x: Tensor) -> Tensor:
@@ -376,3 +377,4 @@ __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for r
     "expand", "broadcast_to", "expand_as", "ravel", "unflatten", "view_as", "reshape_as", "repeat", "narrow", "select",
     "split", "chunk", "unbind", "cat", "concat", "stack", "pad", "flip", "roll", "tril", "triu", "clone", "contiguous",
 ]  # fmt: skip
+takes_tensors(globals(), __all__)

@@ -33,6 +33,7 @@ from .arithmetic import (
     result_type,
     sqrt,
     sub,
+    takes_tensors,
     where,
 )
 from .movement import dim_of, narrow, reshape, unsqueeze, whole_number
@@ -347,3 +348,4 @@ __all__ = [  # what `from refflow import *` and `flow.` offer; the rest is for r
     "any", "all", "matmul", "mm", "bmm", "mv", "dot", "outer", "cumsum", "cumprod", "argsort", "sort", "topk",
     "index_select", "gather", "scatter_add", "index_add", "one_hot", "allclose", "equal",
 ]  # fmt: skip
+takes_tensors(globals(), __all__)

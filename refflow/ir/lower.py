@@ -81,7 +81,7 @@ def _lower(
     if sbp is not None:
         signature = requested(primitive.name, rule, space, where, sbp)
     else:
-        chosen = best(primitive.name, rule, space, metas, where, policy)
+        chosen = best(rule, space, metas, where, policy)
         signature = chosen.signature
         if explicit and chosen.bytes:
             _refuse(primitive.name, metas, signature)
@@ -95,7 +95,7 @@ def _lower(
 
 
 def refuse_too_big(name: str, shapes: Sequence[Shape], dtypes: Sequence[np.dtype[Any]]) -> None:
-    """`ShapeError` for what no address space holds, the same on every rank, before anything is allocated (ERR-SHAPE)."""
+    """`ShapeError` for what no address space holds, the same on every rank, before any is allocated (ERR-SHAPE)."""
     for shape, dtype in zip(shapes, dtypes, strict=True):
         if math.prod([max(n, 1) for n in shape]) * dtype.itemsize >= 2**63:
             raise ShapeError(f"{name}: {dtype.name} of shape {shape} takes 2^63 bytes or more; no array is so large")
@@ -133,7 +133,7 @@ def common_placement(name: str, metas: Sequence[Meta]) -> Placement | None:
 
 
 def _refuse(name: str, metas: Sequence[Meta], signature: Signature) -> None:
-    """Slicing and holding identities move nothing and stay allowed (SIG-EXPLICIT)."""
+    """The error of a signature that costs bytes; slicing and holding identities cost none (SIG-EXPLICIT)."""
     moves = [
         f"operand {i} from {format_sbp(m.sbp)} to {format_sbp(s)}"
         for i, (m, s) in enumerate(zip(metas, signature.inputs, strict=True))

@@ -64,7 +64,8 @@ class Meta:
 class Value:
     """One immutable tensor value: metadata, the shards of the owned ranks, and the node that made it.
 
-    `meta.shape` of a ragged local value is that of its first owned rank; `ragged` says so.
+    It is output number `index` of `node` (None: a leaf).  `meta.shape` of a ragged local value is that of its first
+    owned rank; `ragged` says so.
     """
 
     __slots__ = ("__weakref__", "hooks", "index", "meta", "node", "owner", "ragged", "requires_grad", "shards")

@@ -1,7 +1,7 @@
 """Primitive and Rule: the one declaration of an operation.
 
-Implements OPS-DECLARATION of spec/text/primitives.md and SIG-CARRY: signatures, gradients, spec pages and test cases come
-from it.  A primitive's value is the back end's kernel of the same name.
+Implements OPS-DECLARATION of spec/text/primitives.md and SIG-CARRY: signatures, gradients, spec pages and test cases
+come from it.  A primitive's value is the back end's kernel of the same name.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ class Primitive:
 
     `rule(*metas, **attrs)` gives its `Rule`; `vjp(node, *cotangents)` its gradient, made of primitives, one entry per
     input (None: no gradient); `local_shape`: the kernel is told the local output shape; `checked`: its kernel may
-    refuse data, ranks must agree; `whole_because`: why a letter algebra would let us split is kept whole.
+    refuse data, ranks must agree; `random`: it draws from a stream of the generator; `whole_because`: why a letter
+    algebra would let us split is kept whole; `samples` are what every law is tested on.
     """
 
     name: str

@@ -115,7 +115,7 @@ def letter_ranges(space: Space, axes: Sequence[AxisSignature], placement: Placem
 
 
 def _coherent(space: Space, axes: Sequence[AxisSignature], placement: Placement) -> bool:
-    """Whether cutting letters and cutting dimensions give the same boxes; where a dimension groups letters it may not."""
+    """Whether cutting letters and cutting dimensions give equal boxes; where a dimension groups letters, not always."""
     letters = {axis.letter for axis in axes} - {None}
     operands = [*zip(space.inputs, range(len(space.inputs)), [True] * len(space.inputs), strict=True),
                 *zip(space.outputs, range(len(space.outputs)), [False] * len(space.outputs), strict=True)]  # fmt: skip
@@ -198,29 +198,31 @@ def _waits(before: Sbp, after: Sbp) -> bool:
     return isinstance(before, Split) or (before != broadcast and after not in (before, broadcast))
 
 
-def options(
-    name: str, rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str
-) -> list[Option]:
+def admitted(rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str) -> Iterator[Signature]:
+    """The candidates a policy allows: "exact" those that keep the bits, "cheap" all (SIG-POLICY)."""
+    integer = not any(is_float(meta.dtype) for meta in metas)
+    return (s for s in candidates(rule, space, integer, placement) if s.exact or policy == "cheap")
+
+
+def options(rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str) -> list[Option]:
     """The signatures the policy admits, best first.
 
     Least bytes, then least left partial, then declaration order (SIG-CHOICE); among micro-steps, what waits for none of
     them comes before all (TIME-CHOICE).
     """
-    integer = not any(is_float(meta.dtype) for meta in metas)
-    admitted = [s for s in candidates(rule, space, integer, placement) if s.exact or policy == "cheap"]
-    return sorted((price(s, metas) for s in admitted), key=lambda option: (option.late, option.bytes, option.partial))
+    priced = [price(s, metas) for s in admitted(rule, space, metas, placement, policy)]
+    return sorted(priced, key=lambda option: (option.late, option.bytes, option.partial))
 
 
-def best(name: str, rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str) -> Option:
+def best(rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str) -> Option:
     """The first of `options`, found without pricing all of them where one moves nothing."""
     if not any(0 in meta.shape for meta in metas):
-        integer = not any(is_float(meta.dtype) for meta in metas)
-        admitted = (s for s in candidates(rule, space, integer, placement) if s.exact or policy == "cheap")
-        priced = [price(s, metas) for s in admitted if all(map(_may_be_free, metas, s.inputs))]
+        allowed = admitted(rule, space, metas, placement, policy)
+        priced = [price(s, metas) for s in allowed if all(map(_may_be_free, metas, s.inputs))]
         free = [option for option in priced if not option.bytes and not option.late]
         if free:
             return min(free, key=lambda option: option.partial)
-    return options(name, rule, space, metas, placement, policy)[0]
+    return options(rule, space, metas, placement, policy)[0]
 
 
 def _may_be_free(meta: Meta, sbp: NdSbp) -> bool:

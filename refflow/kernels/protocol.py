@@ -1,8 +1,8 @@
 """The protocol of a back end: opaque arrays, kernels by name, host copies.
 
-Implements KER-PROTOCOL and KER-BITS of spec/text/kernels.md.  Everything above this package treats arrays as opaque: it reads them
-only through a back end, so another back end (or a test's loopback one) can replace the reference without a line changed
-elsewhere.
+Implements KER-PROTOCOL and KER-BITS of spec/text/kernels.md.  Everything above this package treats arrays as opaque: it
+reads them only through a back end, so another back end (or a test's loopback one) can replace the reference without a
+line changed elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Placement: a device mesh, and the order of its ranks.
 
-Implements LAY-PLACEMENT and LAY-MESH-ORDER of spec/text/layout.md.  Which process owns a rank, and which
-back end computes on a device type, is the world's business.
+Implements LAY-PLACEMENT and LAY-MESH-ORDER of spec/text/layout.md.  Which process owns a rank, and which back end
+computes on a device type, is the world's business.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The element types of refflow, how they combine, and how a value is converted from one to another.
 
-Implements NUM-DTYPE, NUM-PROMOTE, NUM-CAST and NUM-IDENTITY of spec/text/numerics.md.
-A dtype is a `np.dtype`; bfloat16 comes from ml_dtypes.  Which operation promotes, and when, is left to
-`functional`.
+Implements NUM-DTYPE, NUM-PROMOTE, NUM-CAST and NUM-IDENTITY of spec/text/numerics.md.  A dtype is a `np.dtype`;
+bfloat16 comes from ml_dtypes.  Which operation promotes, and when, is left to `functional`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Orders and ties: the larger of two numbers, sorting, and the place of the largest.
 
 Implements NUM-MAX (IEEE 754-2019 maximum and minimum) and NUM-ORDER of spec/text/numerics.md: NaN sorts as the largest
-value, -0 and +0 are equal when sorted, among equals the lowest index comes first, and argmax and argmin take the first NaN.
+value, -0 and +0 are equal when sorted, among equals the lowest index comes first, and argmax and argmin take the first
+NaN.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from . import border, constant, contraction, creation, elementwise, indexing, order, reduction, shape
+from . import border, constant, contraction, creation, elementwise, indexing, order, reduction, shape, slicing
 
-__all__ = ["border", "constant", "contraction", "creation", "elementwise", "indexing", "order", "reduction", "shape"]
+__all__ = [
+    "border", "constant", "contraction", "creation", "elementwise", "indexing", "order", "reduction", "shape", "slicing",
+]  # fmt: skip

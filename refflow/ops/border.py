@@ -22,6 +22,7 @@ Attrs = Mapping[str, Any]
 
 
 def _local_to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
+    """BORDER-LOCAL-TO-GLOBAL: nothing moves; with `check_meta` ranks compare shapes, dtypes and replicas."""
     value = inputs[0]
     placement, sbp, check = attrs["placement"], attrs["sbp"], attrs["check_meta"]
     refuse_sum_of_bools(value.meta, sbp)
@@ -48,6 +49,7 @@ def _local_to_global(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ..
 
 
 def _agreed_shapes(told: Mapping[int, tuple[tuple[int, ...], str]], placement: Placement) -> dict[int, tuple[int, ...]]:
+    """rank -> local shape, of what ranks told; `ShapeError` unless dtypes and numbers of dimensions agree."""
     dtypes = {told[rank][1] for rank in placement}
     ndims = {len(told[rank][0]) for rank in placement}
     if len(dtypes) > 1 or len(ndims) > 1:
@@ -84,6 +86,7 @@ def _assumed_shape(own: tuple[int, ...], placement: Placement, sbp: NdSbp) -> tu
 def _check_parts(
     shapes: Mapping[int, tuple[int, ...]], shape: tuple[int, ...], placement: Placement, sbp: NdSbp
 ) -> None:
+    """`ShapeError` unless every rank holds its part of the balanced split (LAY-BALANCED)."""
     for rank, box in boxes(shape, placement, sbp).items():
         if shapes[rank] != box_shape(box):
             raise ShapeError(
@@ -141,6 +144,7 @@ SPECIAL["local_to_global"] = _local_to_global
 
 
 def _to_local(inputs: tuple[Value, ...], attrs: Attrs) -> tuple[Value, ...]:
+    """BORDER-TO-LOCAL: nothing moves; a rank outside the placement gets zeros of `outside`, by default none."""
     value = inputs[0]
     placement = value.meta.placement
     if placement is None:

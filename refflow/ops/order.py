@@ -13,7 +13,8 @@ from ..ir import LINEAR, Meta, Node, Primitive, Rule, Sample, Value, primitive
 from ..numerics import int64
 from .elementwise import mul
 from .reduction import ones_on_diagonal
-from .shape import expand, flip, reshape, sum_, transpose, triu
+from .shape import expand, reshape, sum_, transpose
+from .slicing import flip, triu
 
 _DIM = Sample(((4, 3),), {"dim": 0}), Sample(((4, 3),), {"dim": 1})
 _SEQUENTIAL = "a scan needs everything before it"

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from refflow.graph.plan import Plan, Task
-from refflow.graph.proofs.rates import actions
-from refflow.runtime.events import Event
-
+from ..graph.plan import Plan, Task
+from ..graph.proofs.rates import actions
+from ..runtime.events import Event
 from .ink import FAINT, INK, RULE, Drawing, colour, mixed, width_of
 from .picture import Picture
 

@@ -1,7 +1,7 @@
 """Indexing: x[key] and x[key] = value.
 
-Implements x[key] of OPS-INDEXING in spec/text/primitives.md.  Keys of ints, slices, None and "..." are
-views, which functional/movement.py makes; here are index tensors and masks.
+Implements x[key] of OPS-INDEXING in spec/text/primitives.md.  Keys of ints, slices, None and "..." are views, which
+functional/movement.py makes; here are index tensors and masks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _select(self: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def setitem(self: Tensor, key: Any, value: Any) -> None:
-    """x[key] = value, a tensor or number, broadcast; keys are ints and slices, or a bool mask over leading dimensions."""
+    """x[key] = value, a tensor or number, broadcast; keys are ints and slices, or a mask over leading dimensions."""
     if not isinstance(value, Tensor):
         value = Tensor(arithmetic.scalar_like(_number("index", value), self.value, self.dtype))
     if isinstance(key, Tensor) and is_bool(key.dtype):

@@ -181,7 +181,10 @@ class Tensor:
         self.requires_grad_(wanted)
 
     def requires_grad_(self, wanted: bool = True) -> Tensor:
-        """Marks a leaf; `AutogradError` for integers, bools and results of operations.  A view so marked is a cell of its own."""
+        """Marks a leaf; a view so marked is a cell of its own.
+
+        Errors: `AutogradError` for integers and bools, and for unmarking the result of an operation.
+        """
         value = self.value
         if value.node is not None:
             if wanted:
@@ -312,7 +315,7 @@ class Tensor:
         return Tensor(to_local(self.value))
 
     def local_arrays(self) -> Mapping[int, Array]:
-        """rank -> the local array, as NumPy, of the ranks this process owns; for looking, not for computing: read-only."""
+        """rank -> the local array, as NumPy and read-only, of the ranks this process owns; for looking, not computing."""
         placement = self.value.meta.placement
         backend = settings().backend("cpu" if placement is None else placement.type)
         return {rank: read_only(backend.to_host(array)) for rank, array in self.value.shards.items()}
@@ -404,7 +407,13 @@ class Tensor:
 
 
 def _restored(
-    kind: type[Tensor], meta: Meta, parts: Mapping[int, Array], ragged: bool, wanted: bool, grad: Tensor | None, name: str
+    kind: type[Tensor],
+    meta: Meta,
+    parts: Mapping[int, Array],
+    ragged: bool,
+    requires_grad: bool,
+    grad: Tensor | None,
+    name: str,
 ) -> Tensor:
     """The leaf that was pickled, here; errors if this world owns other ranks."""
     state, placement = settings(), meta.placement
@@ -412,6 +421,7 @@ def _restored(
     refuse_foreign("unpickle", 0 if placement is None else placement.top, parts, needed, state.world)
     backend = state.backend("cpu" if placement is None else placement.type)
     tensor = kind.__new__(kind)
-    Tensor.__init__(tensor, Value(meta, {rank: backend.from_host(array) for rank, array in parts.items()}, ragged=ragged))
+    shards = {rank: backend.from_host(array) for rank, array in parts.items()}
+    Tensor.__init__(tensor, Value(meta, shards, ragged=ragged))
     tensor.grad, tensor.name = grad, name
-    return tensor.requires_grad_() if wanted else tensor
+    return tensor.requires_grad_() if requires_grad else tensor

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir import Value
-from ..ops.shape import expand, reshape, slice_, slice_update, transpose
+from ..ops.shape import expand, reshape, transpose
+from ..ops.slicing import slice_, slice_update
 
 
 @dataclass(frozen=True)

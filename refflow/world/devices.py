@@ -67,7 +67,8 @@ def _checked(backend: Any, what: str) -> Backend:
     if missing or isinstance(backend, type):
         found = "a class; make an instance" if isinstance(backend, type) else f"no {', '.join(missing)}"
         raise BackendError(f"{what} is no back end (refflow.kernels.Backend): it has {found}")
-    return backend  # type: ignore[no-any-return]
+    complete: Backend = backend
+    return complete
 
 
 def bind_device(type: str, backend: str | Backend) -> Override:

@@ -27,7 +27,7 @@ from refflow.layout import Partial, Split, broadcast, shards
 from refflow.layout.placement import _mesh
 from refflow.numerics import aligned, dtypes, identity, order, rounding, trees
 from refflow.numerics import contraction as chains
-from refflow.ops import border, shape
+from refflow.ops import border, shape, slicing
 from refflow.ops import contraction as contraction_ops
 from refflow.random import Generator
 from refflow.state import Override
@@ -340,7 +340,7 @@ def _first_dim_only(g: Any, like: Any) -> Any:
         return g
     summed = shape.sum_(g, dims=(0,))
     while summed.meta.shape != like.meta.shape:
-        summed = shape.slice_(summed, starts=(0,), stops=(1,), steps=(1,))
+        summed = slicing.slice_(summed, starts=(0,), stops=(1,), steps=(1,))
         summed = shape.reshape(summed, shape=())
     return summed
 

@@ -98,6 +98,10 @@ def momentum(params: Any) -> Any:
     return flow.optim.SGD(params, lr=0.2, momentum=0.9, weight_decay=0.01, nesterov=True)
 
 
+def descent(params: Any) -> Any:
+    return flow.optim.SGD(params, lr=0.2)
+
+
 def adamw(params: Any) -> Any:
     return flow.optim.AdamW(params, lr=0.05)
 

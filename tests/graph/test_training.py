@@ -14,7 +14,7 @@ import pytest
 
 from refflow import nn
 from refflow.runtime import Newest, Random
-from tests.graph.nets import Record, Told, adamw, attention, cnn, dropped, mlp, momentum, run
+from tests.graph.nets import Record, Told, adamw, attention, cnn, descent, dropped, mlp, momentum, run
 from tests.graph.running import proved
 
 Net = Callable[[], nn.Sequential]
@@ -44,12 +44,12 @@ LAYOUTS = [
 @pytest.mark.parametrize("told", LAYOUTS, ids=str)
 def test_layouts(told: Told) -> None:
     """Data, tensor and hybrid parallel, ZeRO, recomputation."""
-    check(mlp, told)
+    check(mlp, told, descent if told.mesh == (2, 2) else momentum)
 
 
 @pytest.mark.parametrize("told", [Told((2,)), Told((2,), tensor=True), Told((2,), zero=3, recompute=True)], ids=str)
 def test_attention(told: Told) -> None:
-    check(attention, told)
+    check(attention, told, descent)
 
 
 @pytest.mark.parametrize("told", [Told((2,)), Told((2,), tensor=True), Told((2,), zero=3, recompute=True)], ids=str)
@@ -60,14 +60,14 @@ def test_convolutions(told: Told) -> None:
 CUT = [
     Told(micro=2), Told(micro=8), Told((2,), micro=4), Told((4,), micro=2), Told((2,), micro=2, zero=1),
     Told((2,), micro=4, zero=2), Told((4,), micro=2, zero=3), Told(micro=4, recompute=True),
-    Told((2,), micro=2, zero=3, recompute=True),
+    Told((2,), micro=2, zero=3, recompute=True), Told((2, 2), tensor=True, micro=2),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("told", CUT, ids=str)
 def test_micro_batches(told: Told) -> None:
     """Ranks times micro-batches up to 8; gradients are clipped by a norm that folds over the micro-batches first."""
-    check(dropped, told, clip=0.5)
+    check(dropped, told, descent, clip=0.5)
 
 
 PIPELINES = [
@@ -81,7 +81,7 @@ PIPELINES = [
 @pytest.mark.parametrize("told", PIPELINES, ids=str)
 def test_pipelines(told: Told) -> None:
     """Stages of one rank and of two."""
-    check(dropped, told, adamw)
+    check(dropped, told, descent)
 
 
 @pytest.mark.parametrize("net", [cnn, attention], ids=lambda net: net.__name__)
@@ -89,7 +89,13 @@ def test_pipelines(told: Told) -> None:
     "told", [Told((2,), stages=2, micro=2, zero=3), Told(stages=4, micro=4, recompute=True)], ids=str
 )
 def test_pipelines_of_other_nets(net: Net, told: Told) -> None:
-    check(net, told, clip=0.5)
+    check(net, told, descent if net is attention else adamw)
+
+
+@pytest.mark.parametrize("told", [Told((2, 2), tensor=True, stages=2, micro=2), Told((2,), stages=4, micro=4)], ids=str)
+def test_pipelines_with_state(told: Told) -> None:
+    """Eight ranks; tensor parallel inside stages; moments held where the stage is."""
+    check(dropped, told, adamw)
 
 
 @pytest.mark.parametrize("optimizer", [momentum, adamw], ids=lambda o: o.__name__)
@@ -105,4 +111,4 @@ def test_schedules(told: Told, schedule: Any) -> None:
     """ACT-SAME: whatever happens first."""
     from dataclasses import replace
 
-    check(dropped, replace(told, schedule=schedule))
+    check(dropped, replace(told, schedule=schedule), descent)

@@ -76,6 +76,15 @@ def test_what_does_not_work_is_refused_in_words(error: type[Exception], call: Ca
         call()
 
 
+@pytest.mark.parametrize("name", ["sum", "cumsum", "gather", "reshape", "tril", "split", "clone", "zeros_like", "masked_fill"])
+def test_what_is_no_tensor_is_refused_in_words(name: str) -> None:
+    """ERR-TYPES: a list led to an AttributeError about lists."""
+    with pytest.raises(DtypeError, match=f"{name}: needs a tensor, found list"):
+        getattr(flow, name)([1.0, 2.0], *{"gather": (0, ints()), "masked_fill": (ints() == 0, 0)}.get(name, (0,)))
+    with pytest.raises(DtypeError, match="scaled_dot_product_attention: needs a tensor, found list"):
+        flow.nn.functional.scaled_dot_product_attention(floats(), floats(), floats(), attn_mask=[1.0])
+
+
 def test_ints_beyond_int64_round_once() -> None:
     """NUM-PROMOTE: not to float64 first, where the last bit that tells a tie is lost; too large is infinite."""
     assert (flow.zeros(()) + (2**70 + 2**46 + 1)).item() == 2.0**70 + 2.0**47

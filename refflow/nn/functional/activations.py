@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ...errors import AttributeValueError
-from ...functional.arithmetic import add, div, expm1, ge, gt, le, mul, neg, relu, sigmoid, tanh, where
+from ...functional.arithmetic import add, div, expm1, ge, gt, le, mul, neg, relu, sigmoid, takes_tensors, tanh, where
 from ...functional.precision import floating, in_float32
 from ...functional.softmax import log_softmax, softmax
 from ...ops import elementwise as ops
@@ -93,3 +93,4 @@ __all__ = [
     "softplus",
     "tanh",
 ]
+takes_tensors(globals(), __all__)

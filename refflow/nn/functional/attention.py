@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from ...errors import DtypeError, ShapeError
-from ...functional.arithmetic import add, div, eq, exp, mul, sub, where
+from ...functional.arithmetic import add, div, eq, exp, mul, sub, takes_tensors, where
 from ...functional.creation import ones
 from ...functional.movement import transpose, tril
 from ...functional.precision import floating, in_float32
@@ -80,3 +80,4 @@ def scaled_dot_product_attention(
 
 
 __all__ = ["scaled_dot_product_attention"]
+takes_tensors(globals(), __all__)

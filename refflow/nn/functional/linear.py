@@ -8,7 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import AttributeValueError, IndexOutOfRange, ShapeError
-from ...functional.arithmetic import add, cast, cast_value, div, eq, lt, mul, require_tensor, result_type, sqrt, where
+from ...functional.arithmetic import (
+    add,
+    cast,
+    cast_value,
+    div,
+    eq,
+    lt,
+    mul,
+    require_tensor,
+    result_type,
+    sqrt,
+    takes_tensors,
+    where,
+)
 from ...functional.creation import rand
 from ...functional.movement import narrow, pad, reshape, transpose, unsqueeze
 from ...functional.precision import floating, in_float32
@@ -150,3 +163,4 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
 
 
 __all__ = ["conv2d", "dropout", "embedding", "linear", "normalize", "one_hot", "pad"]
+takes_tensors(globals(), __all__)

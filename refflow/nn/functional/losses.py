@@ -11,7 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...errors import AttributeValueError, DtypeError, IndexOutOfRange, ShapeError
-from ...functional.arithmetic import absolute, add, cast, div, eq, exp, le, log, log1p, lt, mul, ne, neg, sub, where
+from ...functional.arithmetic import (
+    absolute,
+    add,
+    cast,
+    div,
+    eq,
+    exp,
+    le,
+    log,
+    log1p,
+    lt,
+    mul,
+    ne,
+    neg,
+    sub,
+    takes_tensors,
+    where,
+)
 from ...functional.movement import reshape, unsqueeze
 from ...functional.precision import floating, in_float32
 from ...functional.reduction import mean, sum
@@ -260,3 +277,4 @@ __all__ = [
     "nll_loss",
     "smooth_l1_loss",
 ]
+takes_tensors(globals(), __all__)

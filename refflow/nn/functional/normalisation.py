@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import AttributeValueError, ShapeError
-from ...functional.arithmetic import add, cast, div, mul, rsqrt, sub
+from ...functional.arithmetic import add, cast, div, mul, rsqrt, sub, takes_tensors
 from ...functional.movement import reshape
 from ...functional.precision import floating, in_float32
 from ...functional.reduction import mean, sum
@@ -144,3 +144,4 @@ def _run(running: Tensor | None, now: Tensor, momentum: float | Tensor) -> None:
 
 
 __all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
+takes_tensors(globals(), __all__)

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from ...errors import AttributeValueError, ShapeError
-from ...functional.arithmetic import div
+from ...functional.arithmetic import div, takes_tensors
 from ...functional.creation import ones
 from ...functional.movement import reshape, stack, unsqueeze
 from ...functional.precision import floating, in_float32
@@ -123,3 +123,4 @@ def _cells(size: int, out: int) -> list[slice]:
 
 
 __all__ = ["adaptive_avg_pool2d", "avg_pool2d", "max_pool2d"]
+takes_tensors(globals(), __all__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from ...errors import ShapeError
+from ...functional.arithmetic import takes_tensors
 from ...functional.movement import permute, reshape, unsqueeze
 from ...functional.precision import floating, in_float32
 from ...ops import shape as ops
@@ -71,3 +72,4 @@ def _window(
 
 
 __all__ = ["fold", "unfold"]
+takes_tensors(globals(), __all__)
