@@ -30,7 +30,7 @@ from .passes import common_subexpressions, compose_boxing, dead_code, recompute
 from .plan import Plan
 from .recording import Recording, record
 from .time import TooManySteps, input_sbp
-from .trace import Tracer, lazily, over_steps, rebuilt, tensors_in, twin_of
+from .trace import Tracer, is_lazy, lazily, over_steps, rebuilt, tensors_in, twin_of
 from .zero import gathered_for_use, keep_in_parts, shard_sbp, stepped_in_parts
 
 
@@ -86,7 +86,7 @@ class Graph:
         self.config = GraphConfig()
         self._optimizers: list[tuple[Any, Any]] = []
         self._traced: dict[Any, Traced] = {}
-        self._inputs: tuple[Meta, ...] | None = None
+        self._inputs: tuple[Any, ...] | None = None  # the nesting of its arguments, and their metas
         self.last_run: Any = None
         self._last: Traced | None = None
         self._scaler: GradScaler | None = None
@@ -160,7 +160,10 @@ class Graph:
     def __call__(self, *args: Any) -> Any:
         """One call: outputs with numbers, state written, schedules stepped.  Errors: `GraphError` for another input layout."""
         given = [tensor.value for tensor in tensors_in(args)]
-        self._check_inputs(tuple(value.meta for value in given))
+        if any(map(is_lazy, given)):
+            raise GraphError(f"{type(self).__name__}: a graph is called outside build(); inside, call the modules it has")
+        inputs = nesting(args)
+        self._check_inputs(inputs)
         if self.config.zero_stage == 3 and not self._layouts:
             params = [p for _, p, _ in self._optimizer_state()]
             self._layouts = {id(p): p.sbp for p in params if shard_sbp(p.value) is not None}
@@ -173,7 +176,7 @@ class Graph:
             else:
                 traced, numbers = self._trace_or_advise(args)
             outputs, updates = self._run(traced, given, numbers)
-        self._last = traced
+        self._last, self._inputs = traced, inputs
         if traced.checked and not self._finite(outputs.pop()):
             self._put_back(before)
         else:
@@ -225,11 +228,9 @@ class Graph:
     def _schedule(self) -> Any:
         return self.config.schedule() if self.config.schedule is not None else None
 
-    def _check_inputs(self, metas: tuple[Meta, ...]) -> None:
-        if self._inputs is None:
-            self._inputs = metas
-        elif self._inputs != metas:
-            was, now = (", ".join(map(str, m)) for m in (self._inputs, metas))
+    def _check_inputs(self, inputs: tuple[Any, ...]) -> None:
+        if self._inputs not in (None, inputs):
+            was, now = (", ".join(map(str, i)) for i in (self._inputs or (), inputs))
             raise GraphError(
                 f"{type(self).__name__}: traced for {was}; called with {now}; another Graph serves another shape"
             )
@@ -371,6 +372,15 @@ def told_of(module: Any) -> tuple[Any, ...] | None:
     """What a graph is told about a module, as a value to compare."""
     told = module.__dict__.get("_graph_module")
     return (told.stage, told.placement, told.activation_checkpointing) if isinstance(told, GraphModule) else None
+
+
+def nesting(arguments: Any) -> Any:
+    """Tuples, lists and dicts (in their order) as they are, with metas for tensors: what a call is compared by."""
+    if isinstance(arguments, (tuple, list)):
+        return tuple(map(nesting, arguments)) if isinstance(arguments, tuple) else list(map(nesting, arguments))
+    if isinstance(arguments, dict):
+        return [(name, nesting(item)) for name, item in arguments.items()]
+    return arguments.value.meta if isinstance(arguments, Tensor) else arguments
 
 
 def lazy_like(meta: Meta) -> Value:

@@ -96,7 +96,7 @@ def recompute(graph: LogicalGraph, scopes: Mapping[int, int], forward: frozenset
     kept: list[Node] = []
     for node in graph.nodes:
         if node.order not in forward:
-            for scope in {scope_of[key(value)] for value in node.inputs if key(value) in scope_of} - done:
+            for scope in sorted({scope_of[key(value)] for value in node.inputs if key(value) in scope_of} - done):
                 done.add(scope)
                 kept += _copies(inside[scope], again)
             node = rewired(node, tuple(again.get(key(value), value) for value in node.inputs))

@@ -20,6 +20,7 @@ JOBS: dict[int, list[tuple[Any, Any, Told]]] = {
         (dropped, adamw, Told(stages=2, micro=4, schedule=Newest)), (dropped, momentum, Told((2,), micro=2, runtime="sequential")),
     ],
     4: [
+        (dropped, momentum, Told((2,), micro=2)),  # two processes have nothing to do
         (dropped, momentum, Told((4,), micro=2)), (dropped, adamw, Told((2,), stages=2, micro=4)), (cnn, adamw, Told((4,), zero=3)),
         (dropped, adamw, Told(stages=4, micro=4, recompute=True, schedule=lambda: Random(7))),
     ],

@@ -6,6 +6,7 @@ GRAPH-RUN, GRAPH-SAME-CHOICE, TIME-AXIS, TIME-INPUT, TIME-RESULT, TIME-REFUSED, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,13 @@ from hypothesis import strategies as st
 
 import refflow as flow
 from refflow import Tensor
+from refflow.graph.execute import run_plan
 from refflow.graph.logical import LogicalGraph
+from refflow.graph.plan import Plan
 from refflow.graph.time import TooManySteps
 from refflow.graph.trace import tensors_in
 from refflow.ir import lower
+from refflow.runtime import Random
 from refflow.tensor.backward import grad
 from tests.graph.running import B, Of, S, bits, every_way, logical_bits
 from tests.laws.programs import Step, programs
@@ -154,3 +158,22 @@ def test_rows_are_cut_into_any_micro_batches(data: st.DataObject) -> None:
 
 
 CUTS = [(mesh, micro) for mesh in ((4,), (2, 2), (2,), (1,)) for micro in (2, 4) if int(np.prod(mesh)) * micro <= 8]
+
+
+def test_a_plan_read_from_json_runs_the_same() -> None:
+    """PLAN-JSON: the plan of a pipeline with micro-batches, written, read and run with the payloads of the graph."""
+    stage = [flow.placement("cpu", [0, 1]), flow.placement("cpu", [2, 3])]
+    w = flow.tensor(np.arange(16, dtype=np.float32).reshape(4, 4), placement=stage[1], sbp=B)
+
+    def f(x: Tensor) -> Any:
+        y = F.gelu(x).to_global(stage[1], S(0))
+        return flow.matmul(F.dropout(y), w), y.sum()
+
+    x = flow.tensor(np.arange(32, dtype=np.float32).reshape(8, 4) / 7, placement=stage[0], sbp=S(0))
+    graph = Of(f, 4)
+    expected = bits(graph(x))
+    (traced,) = graph._traced.values()
+    again = replace(traced.compiled, plan=Plan.from_json(traced.compiled.plan.to_json()))
+    flow.manual_seed(0)
+    outputs, _, result = run_plan(traced.graph, again, [x.value], [], schedule=Random(3))
+    assert bits([Tensor(value) for value in outputs]) == expected and result.actions > len(again.plan.tasks)

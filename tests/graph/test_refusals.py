@@ -129,6 +129,33 @@ def test_inputs() -> None:
     assert bits(graph(x())) == bits(x())
 
 
+def test_a_call_that_fails_fixes_no_shape() -> None:
+    """GRAPH-SHAPE: a graph is traced for its first call that succeeds."""
+    graph = Of(lambda x: flow.matmul(x, flow.ones(2, 2, placement=PAIR, sbp=B)))
+    with pytest.raises(RefflowError, match="matmul"):
+        graph(x(8, 3))
+    assert bits(graph(x())) == bits(flow.matmul(x(), flow.ones(2, 2, placement=PAIR, sbp=B)))
+
+
+def test_arguments_are_nested_as_in_the_first_call() -> None:
+    """GRAPH-SHAPE: the same tensors under other names, or in another order, are another call."""
+    one, two = x(), x() * 2
+    graph = Of(lambda named: named["a"] - named["b"])
+    assert bits(graph({"a": one, "b": two})) == bits(one - two)
+    assert bits(graph({"a": two, "b": one})) == bits(two - one)
+    for other in ({"b": two, "a": one}, {"a": one, "c": two}, [one, two]):
+        with pytest.raises(GraphError, match="traced for"):
+            graph(other)
+
+
+def test_a_graph_is_no_module_of_another() -> None:
+    """GRAPH-CALL: called inside build it says so, and is as before."""
+    inner = Of(lambda x: x * 2)
+    with pytest.raises(GraphError, match="called outside build"):
+        Of(inner)(x())
+    assert bits(inner(x())) == bits(x() * 2)
+
+
 def test_optimizers() -> None:
     """GRAPH-OPTIMIZER: an optimizer needs a gradient, and no half step is left when there is none."""
     p = flow.ones(2, placement=PAIR, sbp=B, requires_grad=True)
