@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
-from refflow.errors import RefflowError
+from ..errors import RefflowError
 
 if TYPE_CHECKING:
     from .proofs import Report
@@ -203,7 +203,7 @@ class Plan:
         return text(self)
 
     def _repr_svg_(self) -> str:
-        from refflow.pictures.timeline import plan_picture
+        from ..pictures.timeline import plan_picture
 
         return plan_picture(self).svg
 

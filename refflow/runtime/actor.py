@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from refflow.errors import RefflowError
-from refflow.graph.plan import FEWER_IN, FEWER_OUT, FORWARDING, RegisterDesc, Task
+from ..errors import RefflowError
+from ..graph.plan import FEWER_IN, FEWER_OUT, FORWARDING, RegisterDesc, Task
 
 if TYPE_CHECKING:
     from .run import Run

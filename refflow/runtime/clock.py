@@ -14,8 +14,7 @@ from fractions import Fraction
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from refflow.graph.plan import Plan, RegisterDesc, Task
-
+from ..graph.plan import Plan, RegisterDesc, Task
 from .actor import Actor, Edge
 from .run import Result, Run
 from .schedules import Step

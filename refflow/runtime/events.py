@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refflow.graph.plan import Plan
+from ..graph.plan import Plan
 
 _MESSAGES = ("ready", "ack", "post", "eord")
 

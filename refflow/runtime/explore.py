@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-from refflow.graph.plan import DeadlockError, Plan, PlanError
-
+from ..graph.plan import DeadlockError, Plan, PlanError
 from .actor import Actor, At, Edge, InvariantError
 from .run import Run
 from .schedules import Step

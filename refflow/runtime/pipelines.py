@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
-from refflow.graph.plan import Plan, PlanBuilder
+from ..graph.plan import Plan, PlanBuilder
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from refflow.graph.plan import DeadlockError, Plan, PlanError
-from refflow.graph.proofs.memory import roots, size
-from refflow.graph.proofs.rates import actions
-
+from ..graph.plan import DeadlockError, Plan, PlanError
+from ..graph.proofs.memory import roots, size
+from ..graph.proofs.rates import actions
 from .actor import ACK, DONE, EORD, POST, READY, Actor, Edge, In, InvariantError, Out, Register, Turns
 from .events import Event
 from .schedules import Canonical, Schedule

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterator
 from time import perf_counter
 
-from refflow.graph.plan import Plan, PlanBuilder
-from refflow.graph.proofs import verify
-
+from ..graph.plan import Plan, PlanBuilder
+from ..graph.proofs import verify
 from .clock import in_virtual_time
 from .pipelines import one_f_one_b
 from .run import run

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from refflow.graph.plan import FORWARDING, PlanError, Task
-
+from ..graph.plan import FORWARDING, PlanError, Task
 from .actor import Actor, At, Work
 
 Payload = Callable[..., Any]

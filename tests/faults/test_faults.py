@@ -155,8 +155,8 @@ def _any_letter(rule: Any, space: Any, axes: Any, mesh: Any) -> Any:
     return _exactness(rule, space, [replace(a, exact=True) if a.letter not in first else a for a in axes], mesh)
 
 
-def _cheap_always(name: str, rule: Any, space: Any, metas: Any, where: Any, policy: str) -> Any:
-    return _options(name, rule, space, metas, where, "cheap")
+def _cheap_always(rule: Any, space: Any, metas: Any, where: Any, policy: str) -> Any:
+    return _options(rule, space, metas, where, "cheap")
 
 
 def _reversing(rule: Any) -> dict[str, Any]:
