@@ -74,7 +74,7 @@ def test_oneflow_9942_broadcast_times_split_0() -> None:
 
 
 def test_oneflow_9734_stack_under_split_sees_logical_shapes() -> None:
-    """Oneflow#9734: a check compared a local shape with a logical one (the graph's half: see LATER)."""
+    """Oneflow#9734: a check compared a local shape with a logical one (the graph's half: test_graphs.py)."""
     parts = [laid(numbers(4, 3) + i, LINE4, S(0), grad=True) for i in range(2)]
     y = flow.stack(parts, dim=1)
     assert y.shape == (4, 2, 3)

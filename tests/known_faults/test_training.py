@@ -120,7 +120,7 @@ def test_nemo_automodel_3530_accumulation_over_two_shapes() -> None:
 
 
 def test_alpa_405_sum_loss_over_micro_batches() -> None:
-    """alpa PR 405 (review): micro-batch gradients of a sum loss must add up, not be averaged (the graph: see LATER)."""
+    """alpa PR 405 (review): micro-batch gradients of a sum loss must add up, not be averaged (the graph's: test_graphs.py)."""
     x = numbers(8, 2)
     whole, parts = (laid([1.0, 2.0], LINE4, B, grad=True) for _ in range(2))
     (laid(x, LINE4, S(0)) * whole).sum().backward()
