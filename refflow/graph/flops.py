@@ -10,7 +10,9 @@ from ..layout import Box, boxes, volume
 
 
 def flops(node: Node, rank: int) -> int:
-    """Floating point operations of a node on a rank (of the mesh with micro-steps): 2 a product of a contraction, else 1 an element."""
+    """Floating point operations of a node on a rank (of the mesh with micro-steps): 2 a product of a contraction, else 1 an
+    element of its largest operand or result.
+    """
     here = [_box(value.meta, rank) for value in (*node.inputs, *node.outputs)]
     name = node.primitive.name
     if name == "matmul":
