@@ -1,7 +1,7 @@
 """nn.Graph: a training or inference step, traced once and run many times.
 
 Implements GRAPH-CALL, GRAPH-MODE, GRAPH-OPTIMIZER, GRAPH-SCALARS, GRAPH-SHAPE and GRAPH-COMM of spec/text/graph.md, and
-TIME-REFUSED's advice.
+TIME-REFUSED's advice.  What TIME-PARTS asks for is made in `graph.parts`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from .compile import Compiled, compile_graph
 from .execute import execute, run_plan
 from .logical import LogicalGraph, Variable, key
 from .module import GraphModule
+from .parts import grouped, parts_of
 from .passes import common_subexpressions, compose_boxing, dead_code, recompute
 from .plan import Plan
 from .recording import Recording, record
@@ -44,6 +45,7 @@ class GraphConfig:
     runtime: str = "actors"  # or "sequential": node by node, in program order
     schedule: Any = None  # makes the schedule of a run; None: the canonical one
     log_events: bool = False
+    keep_parts: bool = False  # also what each micro-batch alone made of the results: `graph.parts`
 
     def enable_amp(self, mode: bool = True, *, dtype: Any = float16) -> None:
         """Rounds operands and results of contractions to float16 or bfloat16 (AMP-ALLOW): other bits, the same in every layout."""
@@ -73,6 +75,7 @@ class Traced:
     optimizer_shape: tuple[Any, ...]
     scales: int  # how many of the graph's scalars are the loss scale
     checked: bool  # whether the last output tells if all gradients are finite
+    parts: tuple[int, ...] = ()  # how many parts of each result are kept; they are outputs after the results
 
 
 class Graph:
@@ -89,6 +92,7 @@ class Graph:
         self._inputs: tuple[Any, ...] | None = None  # the nesting of its arguments, and their metas
         self.last_run: Any = None
         self._last: Traced | None = None
+        self._parts: Any = None
         self._scaler: GradScaler | None = None
         self._layouts: dict[int, NdSbp] = {}  # parameters kept in parts: the layout they are used in
 
@@ -115,6 +119,16 @@ class Graph:
     def plan(self) -> Plan:
         """The plan of the last call; `GraphError` before the first.  Its `verify()` proves what can be proved of it."""
         return self._called().compiled.plan
+
+    @property
+    def parts(self) -> Any:
+        """What the last call returned, with the tuple of its parts, one a micro-batch, for each tensor (TIME-PARTS).
+
+        Errors: `GraphError` unless ``config.keep_parts`` was set for that call.
+        """
+        if not self._called().parts:
+            raise GraphError(f"{type(self).__name__}: the last call kept no parts; set config.keep_parts = True before a call")
+        return self._parts
 
     def trace(self, cost: Any = None) -> Recording:
         """What happened in the last call, event by event: `.save(path)` for Perfetto, `.timeline()` as a picture.
@@ -187,7 +201,10 @@ class Graph:
                     schedule.step()
         if all(v.value is not None for v in traced.graph.variables):  # else it made state: another call makes other cells
             self._traced[mark] = traced
-        return rebuilt(traced.result, iter([Tensor(value) for value in outputs]))
+        tensors = iter([Tensor(value) for value in outputs])
+        result = rebuilt(traced.result, tensors)
+        self._parts = rebuilt(traced.result, grouped(tensors, traced.parts)) if traced.parts else None
+        return result
 
     def _mark(self) -> tuple[Any, ...]:
         """What a traced call depends on beside its inputs; another mark is traced anew (GRAPH-MODE)."""
@@ -198,7 +215,7 @@ class Graph:
         config, state = self.config, settings()
         return (
             held, modes, wanted, config.accumulation_steps, config.zero_stage, config.amp_dtype, self._scaler is not None,
-            state.signatures, state.grad,
+            state.signatures, state.grad, config.keep_parts,
         )  # fmt: skip
 
     def _finite(self, flag: Value) -> bool:
@@ -270,6 +287,7 @@ class Graph:
             scalars, finite = self._step_optimizers(tracer)
             shape = shape_of(tracer.nodes[first:])
             outputs = [over_steps(tensor) for tensor in tensors_in(result)]
+            parts = parts_of(outputs, tracer) if self.config.keep_parts else []
             variables = [
                 Variable(name, cell, twins[id(cell)], cell.value if key(cell.value) != key(twins[id(cell)]) else None)
                 for name, cell in cells.items()
@@ -277,7 +295,7 @@ class Graph:
             variables += self._made_state(set(map(id, cells.values())))
             generator = settings().generator
             draws = (generator.next_global, generator.next_local)
-        outputs += [] if finite is None else [finite]
+        outputs += [Tensor(part) for those in parts for part in those] + ([] if finite is None else [finite])
         graph = LogicalGraph(
             type(self).__name__, tuple(lazy), tuple(variables), tuple(tracer.nodes), tuple(t.value for t in outputs), draws, steps,
             (*tracer.scales, *(value for value, _ in scalars)),
@@ -287,7 +305,8 @@ class Graph:
             graph = compose_boxing(graph)
         graph = recompute(graph, tracer.scope_of, frozenset(tracer.forward))
         compiled = compile_graph(graph)
-        traced = Traced(graph, result, compiled, gradients, shape, len(tracer.scales), finite is not None)
+        counts = tuple(map(len, parts))
+        traced = Traced(graph, result, compiled, gradients, shape, len(tracer.scales), finite is not None, counts)
         return traced, self._numbers(traced, scalars)
 
     def _build(self, args: Any, lazy: Sequence[Value], tracer: Tracer) -> Any:

@@ -91,6 +91,7 @@ class _Compiler:
         self.at: dict[tuple[int, int], int] = {}  # (key of a value, rank) -> register that holds it
         self.repeated: dict[int, int] = {}  # register filled once a call -> the one that repeats it each micro-step
         self.late: set[int] = set()  # registers that are filled only once all micro-steps are over
+        self.packed: dict[int, int] = {}  # register filled each micro-step -> the one with the list of all it held
         self.names = graph.names()
         self.moves: list[Moved] = []
         self.starts: dict[int, list[int]] = {}  # rank -> the tasks that load what is loaded once a call
@@ -104,7 +105,8 @@ class _Compiler:
         for i, value in enumerate(sources.values()):
             self._source(value, i)
         for node in self.graph.nodes:
-            self._boxing(node) if node.primitive.name == "to_global" else self._compute(node)
+            special = {"to_global": self._boxing, "at_step": self._at_step}
+            special.get(node.primitive.name, self._compute)(node)
         results = {key(value): value for value in self.graph.results()}
         sinks = {mark: self._sink(value, i) for i, (mark, value) in enumerate(results.items())}
         self._one_call_at_a_time()
@@ -262,6 +264,21 @@ class _Compiler:
             self._holds(whole, rank, task)
             self.late.add(self.at[key(whole), rank])
         return whole
+
+    def _at_step(self, node: Node) -> None:
+        """What one micro-step holds, taken out of a list of what all hold (TIME-PARTS)."""
+        (value,), (output,), step = node.inputs, node.outputs, node.attrs["step"]
+        for rank in _ranks(value.meta):
+            register = self.at[key(value), rank]
+            if register not in self.packed:
+                name = f"steps {self._name(value)}@{rank}"
+                task = self._task(name, rank, lambda at, *parts: list(parts), [register], kind="pack", count=self.steps)
+                size = self.steps * self._bytes(value.meta, rank)
+                self.packed[register] = self.builder.register(name, task, bytes=size)
+            name = f"at_step {self._name(output)}@{rank}"
+            task = self._task(name, rank, lambda at, parts: parts[step], [self.packed[register]])
+            self._holds(output, rank, task)
+            self.late.add(self.at[key(output), rank])
 
     def _into_time(self, whole: Value, output: Value) -> None:
         """Each micro-step takes its part of a value that is whole."""

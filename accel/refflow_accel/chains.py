@@ -1,0 +1,35 @@
+"""Elementwise chains: a small straight-line program carried out for each element of an index space.
+
+Implements ACC-CHAIN of spec/text/acceleration.md.  One elementwise primitive is a chain of one step; a compiled graph
+makes longer ones, so that what lies between never goes to memory.  The bits are the same: every step rounds as its
+primitive does.  The CPU's and CUDA's kernels are generated from the same chain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Step:
+    """One primitive: its name, its operands as indices into (inputs, then earlier steps), the dtype of its result."""
+
+    op: str
+    operands: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Chain:
+    """dtypes of the inputs, the steps in order, and which of (inputs, steps) are results.
+
+    Inputs broadcast to the space of the chain (NumPy's rule); a cast is a step named "cast" with the dtype it goes to.
+    """
+
+    inputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+
+    def dtype(self, index: int) -> str:
+        """The dtype of an input or a step."""
+        return self.inputs[index] if index < len(self.inputs) else self.steps[index - len(self.inputs)].dtype
