@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import AttributeValueError, SbpError
-from .ir import SPECIAL, Option, Primitive, Value, bind_space, candidates, options, parse
+from .ir import SPECIAL, Meta, Option, Primitive, Value, bind_space, candidates, options, parse
 from .ir.bind import EAGER
 from .numerics import is_float
 from .state import Override, settings
@@ -25,6 +25,7 @@ class Explanation:
     policy: str
     options: tuple[Option, ...]
     refused: tuple[str, ...]
+    barred: tuple[Option, ...] = ()  # the refused signatures with their prices, cheapest first
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {self.space}   (signatures: {self.policy})"]
@@ -62,22 +63,27 @@ class _Recorder:
 
 
 def describe(primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> Explanation:
-    """The options of one primitive on these operands."""
-    metas = [value.meta for value in inputs]
+    """The options of one primitive on these operands, under the policy in force."""
+    return described(primitive, tuple(value.meta for value in inputs), attrs, settings().signatures)
+
+
+def described(primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str, Any], policy: str) -> Explanation:
+    """The options of one primitive on operands like these, under a policy."""
     placement = metas[0].placement
     if placement is None:
         raise SbpError("explain: local tensors have no signatures; to_global first")
     rule = primitive.rule(*metas, **attrs)
     space = bind_space(primitive.name, parse(rule.space, len(metas)), [m.shape for m in metas], rule.sizes)
-    policy = settings().signatures
-    ranked = options(rule, space, metas, placement, policy)
+    every = options(rule, space, metas, placement, "cheap")
+    ranked = [o for o in every if policy == "cheap" or o.signature.exact]
     integer = not any(is_float(m.dtype) for m in metas)
     refused = [
         f"{s!s:40s} refused: {s.why}"
         for s in candidates(rule, space, integer, placement)
         if not s.exact and policy == "exact"
     ]
-    return Explanation(primitive.name, rule.space, policy, tuple(ranked), tuple(refused))
+    barred = tuple(o for o in every if policy == "exact" and not o.signature.exact)
+    return Explanation(primitive.name, rule.space, policy, tuple(ranked), tuple(refused), barred)
 
 
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanations:
@@ -95,4 +101,4 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
     return recorder.found
 
 
-__all__ = ["Explanation", "Explanations", "describe", "explain"]
+__all__ = ["Explanation", "Explanations", "describe", "described", "explain"]

@@ -1,11 +1,12 @@
 """The settings in force: world, back ends, grad mode, choice of signatures, kind of boxing.
 
-Implements STATE-CONTEXT of spec/text/worlds.md, and SIG-POLICY and SIG-EXPLICIT for users.  One context variable holds
-them all; each thread and each `with` block sees its own.
+Implements STATE-CONTEXT and WORLD-ENVIRONMENT of spec/text/worlds.md, and SIG-POLICY and SIG-EXPLICIT for users.  One
+context variable holds them all; each thread and each `with` block sees its own.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -60,7 +61,20 @@ class Settings:
 def _initial() -> Settings:
     from .world import default_world  # worlds are settings, so they come after this module
 
-    return Settings(default_world(), {"cpu": reference_backend()})
+    return Settings(default_world(), {"cpu": _backend_of_environment()})
+
+
+def _backend_of_environment() -> Backend:
+    """The back end that REFFLOW_BACKEND names, without it the reference (WORLD-ENVIRONMENT)."""
+    name = os.environ.get("REFFLOW_BACKEND") or "reference"
+    if name == "reference":
+        return reference_backend()
+    from .world.devices import find_backend
+
+    try:
+        return find_backend(name)
+    except BackendError as error:
+        raise BackendError(f"the environment variable REFFLOW_BACKEND: {error}") from error
 
 
 _settings: ContextVar[Settings] = ContextVar("refflow_settings")

@@ -1,13 +1,14 @@
 """What the commands show: a progress bar, tables, JSON.
 
-Implements CLI-RESULT of spec/text/jobs.md.  Results go to standard output, the progress bar to standard error.
+Implements CLI-RESULT and CLI-PLOT of spec/text/jobs.md.  Results go to standard output, the progress bar to standard error.
 """
 
 from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
@@ -17,13 +18,15 @@ from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from ..numerics import LEAF, PROFILE, CheckResult
+from .training import speed
 
 if TYPE_CHECKING:
     from ..tensor.tensor import Tensor
     from .bench import Measure
-    from .digits import Result, Run
+    from .training import Result, Run
 
 SHOWN_EVERY = 5  # steps between looks at the loss: each is a collective
 
@@ -48,14 +51,15 @@ class progress:
 
     def begin(self, run: Run, goal: int) -> None:
         """Shows a bar of `goal` steps, at the step `run` is at."""
-        recipe = run.recipe
-        what = f"{recipe.model}, {run.arrangement.parallel} parallel, ranks: {run.arrangement.placement.size}"
+        what = f"{run.arrangement.parallel} parallel, ranks: {run.arrangement.placement.size}"
         self._task = self._bar.add_task(what, total=goal, completed=run.step, loss="")
+        self._began, self._first = time.perf_counter(), run.step
 
     def each(self, run: Run, loss: Tensor) -> None:
         """One step is done.  Every rank looks at the loss, shown or not: that is a collective."""
         if run.step % SHOWN_EVERY == 0:
-            self._bar.update(self._task, loss=f"loss {loss.item():.4f}")
+            fast = speed(run, run.step - self._first, time.perf_counter() - self._began)
+            self._bar.update(self._task, loss=f"loss {loss.item():.4f}, {fast}")
         self._bar.update(self._task, completed=run.step)
 
 
@@ -73,27 +77,25 @@ def _console() -> Console:
     return console if console.width >= 100 else Console(highlight=False, width=100)
 
 
-def print_result(result: Result, saved: str | None) -> None:
-    """Accuracy, digest and communication of a run, as text."""
-    console, recipe = _console(), result.recipe
+def print_result(result: Result, files: Mapping[str, str]) -> None:
+    """Outcome, digest and communication of a run, and the files it wrote, as text."""
+    console = _console()
+    last = "" if result.loss is None else f", last loss {result.loss:.6f}"
     rows = {
-        "model": f"{recipe.model}, seed {recipe.seed}, batches of {recipe.batch}, first learning rate {recipe.lr}"
-        + ("" if recipe.amp is None else f", {recipe.amp} contractions"),
+        "model": str(result.recipe),
         "ranks": str(result.arrangement),
-        "execution": str(result.execution),
-        "steps": f"{result.steps}, {result.seconds:.1f} s" + ("" if result.loss is None else f", last loss {result.loss:.6f}"),
-        "test accuracy": f"{result.accuracy:.2f} %  ({result.correct} of {result.images} images)",
+        "execution": f"{result.execution}; back end {result.backend}",
+        "steps": f"{result.steps}, {result.seconds:.1f} s" + (f", {result.speed}" if result.speed else "") + last,
+        **result.outcome.rows,
         "SHA-256 of the weights": result.sha256,
         "arithmetic profile": PROFILE,
     }
     if result.recipe.amp == "f16":
         rows["steps skipped"] = f"{result.skipped}, by overflow"
-    if saved is not None:
-        rows["saved to"] = saved
     table = _table("", "")
     table.show_header = False
-    for name, value in rows.items():
-        table.add_row(name, value)
+    for name, value in {**rows, **files}.items():
+        table.add_row(name, Text(value))
     console.print(table)
     moves = _table("collective", ">times", ">bytes moved", title="communication of training")
     for kind, (count, size) in sorted(result.comm.items()):
@@ -102,16 +104,30 @@ def print_result(result: Result, saved: str | None) -> None:
     console.print(moves)
 
 
-def print_json(result: Result, saved: str | None) -> None:
+def written(result: Result, saved: str | None, plot: str | None) -> dict[str, str]:
+    """Draws the curve if there is a file for it; the files of a run by what they hold (CLI-PLOT)."""
+    files = {}
+    if saved is not None:
+        files["saved to"] = saved
+    if plot is not None and result.curve:
+        from ..pictures.curve import draw_curve
+
+        draw_curve(result.curve, str(result.recipe)).save(plot)
+        files["loss curve"] = plot
+    return files
+
+
+def print_json(result: Result, files: Mapping[str, str]) -> None:
     """The same as one JSON object on one line."""
     placement = result.arrangement.placement
     print(json.dumps({
         **asdict(result.recipe), "parallel": result.arrangement.parallel, "mesh": list(placement.mesh),
-        "stages": result.arrangement.stages, **asdict(result.execution), "skipped": result.skipped,
-        "ranks": placement.size, "steps": result.steps, "loss": result.loss, "accuracy": result.accuracy,
-        "correct": result.correct, "test_images": result.images, "sha256": result.sha256, "profile": PROFILE,
+        "stages": result.arrangement.stages, **asdict(result.execution), "backend": result.backend,
+        "skipped": result.skipped, "ranks": placement.size, "steps": result.steps, "loss": result.loss,
+        **result.outcome.json, "sha256": result.sha256, "profile": PROFILE,
         "comm": {kind: {"times": count, "bytes": size} for kind, (count, size) in sorted(result.comm.items())},
-        "seconds": round(result.seconds, 3), "saved": saved,
+        "seconds": round(result.seconds, 3), "saved": files.get("saved to"),
+        "plot": files.get("loss curve"),
     }))  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The training step of the job: eager, or a graph with micro-batches, pipeline stages, ZeRO, recomputation, half precision.
+"""The training step of a job: eager, or a graph with micro-batches, pipeline stages, ZeRO, recomputation, half precision.
 
 Implements JOB-GRAPH and JOB-PIPELINE of spec/text/jobs.md.
 """
@@ -12,9 +12,6 @@ from itertools import pairwise
 from typing import Any
 
 from ..errors import AttributeValueError
-from ..functional.arithmetic import eq
-from ..functional.reduction import argmax
-from ..functional.reduction import sum as sum_
 from ..graph.amp import GradScaler
 from ..graph.api import Graph
 from ..graph.module import GraphModule
@@ -30,7 +27,8 @@ AMP = {"bf16": bfloat16, "f16": float16}
 TRACED_ON = Machine(Fraction(10**5), Fraction(10**4), Fraction(10**3), Fraction(5))
 """The machine whose virtual time `--trace` shows, per microsecond: 100 Gflop/s, 10 GB/s of memory, 1 GB/s a link, 5 us latency."""
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Measure = Callable[[Tensor, Tensor], Tensor]
+"""(scores, targets) -> a number: a loss, or how many are right."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +78,18 @@ class _Staged(Graph):
                 stage = stage_of(i, len(self.blocks), len(placements))
                 GraphModule.of(block).set_stage(stage, placements[stage])
 
-    def scores(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """What the model says of the images, and the labels beside it."""
+    def scores(self, inputs: Tensor) -> Tensor:
+        """What the model says of the inputs."""
         for block in self.blocks:
-            images = block(images)
-        if labels.placement != images.placement:
-            labels = labels.to_global(images.placement, labels.sbp)
-        return images, labels
+            inputs = block(inputs)
+        return inputs
+
+    def measured(self, measure: Measure, inputs: Tensor, targets: Tensor) -> Tensor:
+        """`measure` of the scores and the targets, which come to where the scores are."""
+        scores = self.scores(inputs)
+        if targets.placement != scores.placement:
+            targets = targets.to_global(scores.placement, targets.sbp)
+        return measure(scores, targets)
 
 
 class TrainStep(_Staged):
@@ -97,7 +100,7 @@ class TrainStep(_Staged):
         model: Module,
         blocks: Sequence[Module],
         placements: Sequence[Placement],
-        loss: Loss,
+        loss: Measure,
         optimizer: Any,
         schedule: Any,
         execution: Execution,
@@ -119,15 +122,27 @@ class TrainStep(_Staged):
             self.scaler = GradScaler()
             self.set_grad_scaler(self.scaler)
 
-    def build(self, images: Tensor, labels: Tensor) -> Tensor:
-        loss = self.loss(*self.scores(images, labels))
+    def build(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = self.measured(self.loss, inputs, targets)
         loss.backward()
         return loss
 
 
-class CountCorrect(_Staged):
-    """How many images the model tells right."""
+class Evaluation(_Staged):
+    """A measure of the model's scores, without training."""
 
-    def build(self, images: Tensor, labels: Tensor) -> Tensor:
-        scores, labels = self.scores(images, labels)
-        return sum_(eq(argmax(scores, -1), labels))
+    def __init__(
+        self, model: Module, blocks: Sequence[Module], placements: Sequence[Placement], measure: Measure
+    ) -> None:
+        super().__init__(model, blocks, placements)
+        self.measure = measure
+
+    def build(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self.measured(self.measure, inputs, targets)
+
+
+class Prediction(_Staged):
+    """The model's scores."""
+
+    def build(self, inputs: Tensor) -> Tensor:
+        return self.scores(inputs)

@@ -47,7 +47,7 @@ class Dataset(ABC):
 
         Raises AttributeValueError for no indices, IndexOutOfRange, and ShapeError for samples that do not stack.
         """
-        chosen = _sample_indices(indices, len(self))
+        chosen = sample_indices(indices, len(self))
         if not len(chosen):
             raise AttributeValueError("batch: no indices; a dataset of unknown fields cannot make an empty batch")
         samples = [self[index] for index in chosen.tolist()]
@@ -89,12 +89,12 @@ class TensorDataset(Dataset):
         return len(self.arrays[0])
 
     def __getitem__(self, index: SupportsIndex, /) -> Sample:
-        row = _sample_index(index, len(self))
+        row = sample_index(index, len(self))
         return tuple(array[row, ...] for array in self.arrays)
 
     def batch(self, indices: Indices) -> Sample:
         """Rows `indices` of each array, as fresh arrays; no indices give empty ones.  Raises IndexOutOfRange."""
-        chosen = _sample_indices(indices, len(self))
+        chosen = sample_indices(indices, len(self))
         return tuple(array[chosen] for array in self.arrays)
 
 
@@ -103,17 +103,17 @@ class Subset(Dataset):
 
     def __init__(self, dataset: Dataset, indices: Indices) -> None:
         self.dataset = dataset
-        self.indices: NDArray[np.int64] = _sample_indices(indices, len(dataset))
+        self.indices: NDArray[np.int64] = sample_indices(indices, len(dataset))
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def __getitem__(self, index: SupportsIndex, /) -> Sample:
-        return self.dataset[int(self.indices[_sample_index(index, len(self))])]
+        return self.dataset[int(self.indices[sample_index(index, len(self))])]
 
     def batch(self, indices: Indices) -> Sample:
         """The batch of the underlying dataset at the positions that `indices` stand for."""
-        return self.dataset.batch(self.indices[_sample_indices(indices, len(self))])
+        return self.dataset.batch(self.indices[sample_indices(indices, len(self))])
 
 
 def permutation(n: int, seed: int = 0, stream: int = 0) -> NDArray[np.int64]:
@@ -163,7 +163,7 @@ def _part_lengths(lengths: Sequence[int] | Sequence[float], n: int) -> list[int]
     return [count + (position < left) for position, count in enumerate(counts)]
 
 
-def _sample_index(index: SupportsIndex, n: int) -> int:
+def sample_index(index: SupportsIndex, n: int) -> int:
     """`index` as one of 0 to n - 1."""
     asked = operator.index(index)
     if not -n <= asked < n:
@@ -171,7 +171,7 @@ def _sample_index(index: SupportsIndex, n: int) -> int:
     return asked + n if asked < 0 else asked
 
 
-def _sample_indices(indices: Indices, n: int) -> NDArray[np.int64]:
+def sample_indices(indices: Indices, n: int) -> NDArray[np.int64]:
     """`indices` as an int64 (k,) array of values in 0 to n - 1."""
     asked = np.asarray(indices)
     if asked.size == 0:

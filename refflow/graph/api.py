@@ -1,21 +1,20 @@
 """nn.Graph: a training or inference step, traced once and run many times.
 
 Implements GRAPH-CALL, GRAPH-MODE, GRAPH-OPTIMIZER, GRAPH-SCALARS, GRAPH-SHAPE and GRAPH-COMM of spec/text/graph.md, and
-TIME-REFUSED's advice.  What TIME-PARTS asks for is made in `graph.parts`.
+TIME-REFUSED's advice.  What TIME-PARTS and GRAPH-EXPLAIN ask for is made in `graph.parts` and `graph.explain`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..errors import AttributeValueError, GraphError
-from ..ir import Meta, Node, Value
-from ..ir.lower import frozen
+from ..ir import Meta, Value
 from ..layout import NdSbp
 from ..numerics import float16
 from ..state import Override, settings
@@ -24,11 +23,14 @@ from ..world.mpi import MpiWorld
 from .amp import GradScaler, HalfContractions, require_half, scaled_losses, unscaled
 from .compile import Compiled, compile_graph
 from .execute import execute, run_plan
+from .explain import GraphExplanation, explain_graph
 from .logical import LogicalGraph, Variable, key
 from .module import GraphModule
+from .numbers import Numbers, operations
 from .parts import grouped, parts_of
 from .passes import common_subexpressions, compose_boxing, dead_code, recompute
 from .plan import Plan
+from .programs import Program, program_of
 from .recording import Recording, record
 from .time import TooManySteps, input_sbp
 from .trace import Tracer, is_lazy, lazily, over_steps, rebuilt, tensors_in, twin_of
@@ -42,7 +44,7 @@ class GraphConfig:
     accumulation_steps: int = 1
     zero_stage: int = 0
     amp_dtype: np.dtype[Any] | None = None
-    runtime: str = "actors"  # or "sequential": node by node, in program order
+    runtime: str | None = None  # "actors", "sequential" (node by node, in program order), "compiled"; None: see programs.py
     schedule: Any = None  # makes the schedule of a run; None: the canonical one
     log_events: bool = False
     keep_parts: bool = False  # also what each micro-batch alone made of the results: `graph.parts`
@@ -76,6 +78,9 @@ class Traced:
     scales: int  # how many of the graph's scalars are the loss scale
     checked: bool  # whether the last output tells if all gradients are finite
     parts: tuple[int, ...] = ()  # how many parts of each result are kept; they are outputs after the results
+    # what GRAPH-EXPLAIN tells of: operands before they were moved for a node, the moves, the policy
+    choices: tuple[Mapping[int, tuple[Meta, ...]], frozenset[int], str] = ({}, frozenset(), "exact")
+    programs: dict[int, tuple[Any, Program]] = field(default_factory=dict)  # by id of the back end
 
 
 class Graph:
@@ -94,6 +99,7 @@ class Graph:
         self._last: Traced | None = None
         self._parts: Any = None
         self._scaler: GradScaler | None = None
+        self._remembered = Numbers()
         self._layouts: dict[int, NdSbp] = {}  # parameters kept in parts: the layout they are used in
 
     def build(self, *args: Any) -> Any:
@@ -129,6 +135,15 @@ class Graph:
         if not self._called().parts:
             raise GraphError(f"{type(self).__name__}: the last call kept no parts; set config.keep_parts = True before a call")
         return self._parts
+
+    def explain(self, *only: str) -> GraphExplanation:
+        """For each node of the last call's graph the signature chosen, its price, what was dearer or refused, and what moves.
+
+        `only` those of these names (``"matmul"``, ``"to_global"``).  Errors: `GraphError` before the first call.
+        Source: GRAPH-EXPLAIN.
+        """
+        called = self._called()
+        return explain_graph(called.graph, *called.choices, only)
 
     def trace(self, cost: Any = None) -> Recording:
         """What happened in the last call, event by event: `.save(path)` for Perfetto, `.timeline()` as a picture.
@@ -231,8 +246,12 @@ class Graph:
         state = settings()
         world = state.world
         lockstep = len(world.owned) != world.size and not isinstance(world, MpiWorld)
+        program = program_of(traced.graph, traced.programs, self.config)
         with Override(logs=()):  # the compiler knows the moves; what the runtime does with them is its own
-            if self.config.runtime == "sequential" or lockstep:  # lockstep threads meet at collectives only
+            if program is not None:
+                outputs, updates = program(given, numbers)
+                self.last_run = None
+            elif self.config.runtime == "sequential" or lockstep:  # lockstep threads meet at collectives only
                 outputs, updates = execute(traced.graph, given, numbers)
                 self.last_run = None
             else:
@@ -285,7 +304,7 @@ class Graph:
             gradients = self._gradients()
             first = len(tracer.nodes)
             scalars, finite = self._step_optimizers(tracer)
-            shape = shape_of(tracer.nodes[first:])
+            shape = operations(tracer.nodes[first:])
             outputs = [over_steps(tensor) for tensor in tensors_in(result)]
             parts = parts_of(outputs, tracer) if self.config.keep_parts else []
             variables = [
@@ -301,12 +320,13 @@ class Graph:
             (*tracer.scales, *(value for value, _ in scalars)),
         )  # fmt: skip
         graph = common_subexpressions(dead_code(graph))
+        graph = recompute(graph, tracer.scope_of, frozenset(tracer.forward))
         if self.config.zero_stage >= 2:
             graph = compose_boxing(graph)
-        graph = recompute(graph, tracer.scope_of, frozenset(tracer.forward))
         compiled = compile_graph(graph)
         counts = tuple(map(len, parts))
-        traced = Traced(graph, result, compiled, gradients, shape, len(tracer.scales), finite is not None, counts)
+        choices = (tracer.asked, frozenset(tracer.inserted), settings().signatures)
+        traced = Traced(graph, result, compiled, gradients, shape, len(tracer.scales), finite is not None, counts, choices)
         return traced, self._numbers(traced, scalars)
 
     def _build(self, args: Any, lazy: Sequence[Value], tracer: Tracer) -> Any:
@@ -357,15 +377,24 @@ class Graph:
 
     def _step_numbers(self, traced: Traced) -> list[float]:
         """The optimizers' numbers of this call, found by stepping them without tensors' numbers (GRAPH-SCALARS)."""
+        if self._scaler is None and self.config.zero_stage in (0, 3):
+            optimizers = [optimizer for optimizer, _ in self._optimizers]
+            found = self._remembered.of(optimizers, dict(traced.gradients), traced.graph.steps, lazy_like)
+            if found is not None:
+                self._require_same(found[1], traced)
+                return [1.0] * traced.scales + found[0]
         tracer = Tracer(traced.graph.steps)
         with lazily(self._cells().values(), tracer):
             for _, p, _ in self._optimizer_state():
                 if id(p) in traced.gradients:
                     p.grad = Tensor(lazy_like(traced.gradients[id(p)]))
             scalars, _ = self._step_optimizers(tracer)
-            if shape_of(tracer.nodes) != traced.optimizer_shape:
-                raise GraphError(f"{type(self).__name__}: an optimizer does other operations than when it was traced")
+            self._require_same(operations(tracer.nodes), traced)
         return self._numbers(traced, scalars)
+
+    def _require_same(self, done: tuple[Any, ...], traced: Traced) -> None:
+        if done != traced.optimizer_shape:
+            raise GraphError(f"{type(self).__name__}: an optimizer does other operations than when it was traced")
 
     # --- what the optimizers hold in Python -----------------------------------------------------------------------------
 
@@ -407,8 +436,3 @@ def lazy_like(meta: Meta) -> Value:
     from .trace import Unborn
 
     return Value(meta, Unborn())
-
-
-def shape_of(nodes: Sequence[Node]) -> tuple[Any, ...]:
-    """What a run of nodes does, but for the numbers it is given."""
-    return tuple((node.primitive.name, frozen(node.attrs), node.metas) for node in nodes)

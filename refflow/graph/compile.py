@@ -12,26 +12,35 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, cast
 
 from ..boxing import Layout, Step
 from ..boxing import plan as boxing_plan
 from ..boxing.plan import Piece
 from ..boxing.run import Moved, assembled
+from ..errors import GraphError
 from ..ir import Meta, Node, Value, lower
 from ..kernels import Array
 from ..layout import Partial, Placement, Split, broadcast
 from ..numerics import identity
 from ..random import Generator
+from ..runtime.clock import Machine
 from ..state import settings
+from .buffers import buffered
 from .flops import flops
 from .logical import LogicalGraph, key
 from .memory import place
+from .order import ORDERS, ordered
 from .plan import Plan, PlanBuilder
+from .proofs.messages import derive
 from .time import TimedPlacement, TooManySteps
 
 Payload = Callable[..., Any]
+
+UNIT = Machine(Fraction(1), Fraction(1), Fraction(1))
+"""What register numbers are chosen for: a unit of time for a flop, for a byte moved, and for every action."""
 
 
 @dataclass
@@ -59,13 +68,15 @@ class Compiled:
         return hashlib.sha256(str(self.plan).encode()).hexdigest()
 
 
-def compile_graph(graph: LogicalGraph, *, numbers: int | None = None) -> Compiled:
-    """The plan of `graph`.  `numbers`: registers for what varies over micro-steps (default: enough for its stages).
+def compile_graph(graph: LogicalGraph, *, order: str = "1f1b", buffers: bool = True) -> Compiled:
+    """The plan of `graph`, its streams in this order (`ORDERS`).  Without `buffers` all register numbers are 1.
 
     Errors: `GraphError` where a value would have to be known over all micro-steps in the middle of the graph.
     """
+    if order not in ORDERS:
+        raise GraphError(f"{graph.name}: the order of a plan is one of {', '.join(ORDERS)}, found {order!r}")
     with _nothing_is_garbage():
-        return _Compiler(graph, numbers).run()
+        return _Compiler(graph, order, buffers).run()
 
 
 @contextmanager
@@ -81,11 +92,13 @@ def _nothing_is_garbage() -> Iterator[None]:
 
 
 class _Compiler:
-    def __init__(self, graph: LogicalGraph, numbers: int | None) -> None:
-        self.graph, self.steps = graph, graph.steps
-        stages = len({n.metas[0].placement for n in graph.nodes if n.metas})
-        self.number = numbers or min(graph.steps, stages + 1)
+    def __init__(self, graph: LogicalGraph, order: str, buffers: bool) -> None:
+        self.graph, self.steps, self.order, self.buffers = graph, graph.steps, order, buffers
+        self.number = graph.steps if buffers else 1  # of what varies over micro-steps, until `buffered` knows better
         self.builder = PlanBuilder(graph.name)
+        self.wave = 0  # of the tasks that are being made: how many borders between stages were crossed (PLAN-ORDER)
+        self.waves: list[int] = []  # of each task
+        self.reached: dict[int, int] = {}  # key of a value -> the wave in which it is made
         self.kernels: dict[str, Payload] = {}
         self.call = Call()
         self.at: dict[tuple[int, int], int] = {}  # (key of a value, rank) -> register that holds it
@@ -105,12 +118,33 @@ class _Compiler:
         for i, value in enumerate(sources.values()):
             self._source(value, i)
         for node in self.graph.nodes:
+            self._enter(max((self.reached.get(key(value), 0) for value in node.inputs), default=0))
+            self.reached.update(dict.fromkeys(map(key, node.outputs), self._wave_of(node)))
             special = {"to_global": self._boxing, "at_step": self._at_step}
             special.get(node.primitive.name, self._compute)(node)
         results = {key(value): value for value in self.graph.results()}
         sinks = {mark: self._sink(value, i) for i, (mark, value) in enumerate(results.items())}
         self._one_call_at_a_time()
-        return Compiled(place(self.builder.plan()), self.kernels, sinks, self.call, tuple(self.moves))
+        self._enter(0)
+        return Compiled(self._decided(), self.kernels, sinks, self.call, tuple(self.moves))
+
+    def _decided(self) -> Plan:
+        """The plan with what is decided of it as a whole: orders, register numbers, messages, places in memory."""
+        plan = ordered(self.builder.plan(messages=()), self.waves, self.order)
+        if self.buffers:
+            plan = buffered(plan, {task.id: 1 + UNIT.action(plan, task) for task in plan.tasks})
+        return place(replace(plan, messages=derive(plan)))
+
+    def _enter(self, wave: int) -> None:
+        """The tasks made from now on are of this wave."""
+        self.waves += [self.wave] * (self.builder.size - len(self.waves))
+        self.wave = wave
+
+    def _wave_of(self, node: Node) -> int:
+        """The wave of a node's output: that of its inputs, one later if it lies elsewhere than they."""
+        (output,) = node.outputs
+        moved = any(value.meta.placement != output.meta.placement for value in node.inputs)
+        return self.wave + moved
 
     def _one_call_at_a_time(self) -> None:
         """A rank loads for the next call only when it has stored this one's results: so memory can be used again."""
@@ -161,7 +195,9 @@ class _Compiler:
         if register not in self.repeated:
             name = f"repeat {self._name(value)}@{rank}"
             task = self._task(name, rank, None, [register], kind="repeat", count=self.steps)
-            self.repeated[register] = self.builder.register(name, task, bytes=self._bytes(value.meta, rank))
+            self.repeated[register] = self.builder.register(
+                name, task, number=self.number, bytes=self._bytes(value.meta, rank), in_place=register
+            )
         return self.repeated[register]
 
     # --- tasks ------------------------------------------------------------------------------------------------------
@@ -318,12 +354,15 @@ class _Compiler:
                 for m in range(self.steps if micro else 1)
             ]
             late = not self.late.isdisjoint(here.values())
-            here = self._step(f"{step.kind} {self._name(output)}.{i}", step, here, output.meta, micro)
+            wave = self.reached[key(output)] if i + 1 == len(moves.steps) and key(output) in self.reached else self.wave
+            here = self._step(f"{step.kind} {self._name(output)}.{i}", step, here, output.meta, micro, wave)
             self.late.update(here.values() if late else ())
         for rank in _ranks(output.meta):
             self.at[key(output), rank] = here[rank]
 
-    def _step(self, name: str, step: Step, here: Mapping[int, int], meta: Meta, micro: bool) -> dict[int, int]:
+    def _step(
+        self, name: str, step: Step, here: Mapping[int, int], meta: Meta, micro: bool, wave: int
+    ) -> dict[int, int]:
         steps, backend = self.steps, _backend(meta)
         wanted: dict[tuple[int, int], None] = {}
         for target, assembly in step.assemblies.items():
@@ -345,6 +384,7 @@ class _Compiler:
         for source, target in wanted:
             arrived[source, target] = self._cut(name, step, here[source], source, target, micro, meta)
         made = {}
+        self._enter(wave)
         for rank in dict.fromkeys(t // steps for t in step.assemblies):
             sources = [source for source, target in wanted if target == rank]
 
@@ -380,7 +420,9 @@ class _Compiler:
         moved = self.builder.register(title, task, number=number, bytes=size * itemsize)
         if source == target:
             return moved
-        return self.builder.message(moved, target, capacity=number, number=number, name=title)
+        return self.builder.message(
+            moved, target, capacity=number, number=number, name=title, streams=("comm>", "comm<")
+        )
 
     def _refuse_middle(self, node: Node, output: Value) -> None:
         """Only a result may be put together over micro-steps: anything else would wait for the whole batch (TIME-REFUSED)."""

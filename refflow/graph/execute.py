@@ -30,20 +30,38 @@ def execute(
 
     Draws of the generator start at its present ordinal, and it advances by the number of draws traced (GRAPH-RANDOM).
     """
+    state = {i: v.cell.value for i, v in enumerate(graph.variables) if v.value is not None}
+    return carry_out(graph, inputs, state, numbered(graph, scalars))
+
+
+def numbered(graph: LogicalGraph, scalars: Sequence[float]) -> list[Value]:
+    """The graph's scalars as values, for the numbers of one call (GRAPH-SCALARS)."""
+    with Override(grad=False, interpreters=(), world=TimeWorld(settings().world, graph.steps)):
+        metas = [lazy.meta for lazy in graph.scalars]
+        return [
+            full(shape=(), value=number, dtype=meta.dtype, placement=meta.placement, sbp=meta.sbp)
+            for meta, number in zip(metas, scalars, strict=True)
+        ]
+
+
+def carry_out(
+    graph: LogicalGraph, inputs: Sequence[Value], state: Mapping[int, Value], scalars: Sequence[Value]
+) -> tuple[list[Value], dict[int, Value]]:
+    """As `execute`, from the values of the variables (by index) and of the scalars."""
     steps = graph.steps
     known = {
         key(lazy): spread(real, steps, input_sbp(real.meta, steps))
         for lazy, real in zip(graph.inputs, inputs, strict=True)
     }
-    known.update({key(v.value): spread(v.cell.value, steps, broadcast) for v in graph.variables if v.value is not None})
+    for i, value in state.items():
+        variable = graph.variables[i].value
+        assert variable is not None
+        known[key(variable)] = spread(value, steps, broadcast)
+    known.update({key(lazy): real for lazy, real in zip(graph.scalars, scalars, strict=True)})
     last = _last_uses(graph)
     generator = settings().generator
     assert isinstance(generator, Generator)
     with Override(grad=False, interpreters=(), world=TimeWorld(settings().world, steps)):
-        for lazy, number in zip(graph.scalars, scalars, strict=True):
-            meta = lazy.meta
-            made = full(shape=(), value=number, dtype=meta.dtype, placement=meta.placement, sbp=meta.sbp)
-            known[key(lazy)] = made
         for i, node in enumerate(graph.nodes):
             operands = tuple(known.get(key(value), value) for value in node.inputs)
             attrs = drawn(node.attrs, generator) if node.primitive.random else node.attrs

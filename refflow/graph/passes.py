@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..ir import Node, Value
+from ..ir import Meta, Node, Value, bind_space, candidates, lower, parse
 from ..ir.lower import frozen
+from ..layout import Partial
+from ..state import settings
 from .logical import LogicalGraph, key
 
 
@@ -62,20 +64,72 @@ def substitute(graph: LogicalGraph, same: Mapping[int, Value]) -> LogicalGraph:
 
 
 def compose_boxing(graph: LogicalGraph) -> LogicalGraph:
-    """A move followed by a move of what nobody else looks at is one move (PASS-COMPOSE): P -> B -> S becomes P -> S."""
+    """A move followed by a move of what nobody else looks at is one move (PASS-COMPOSE): P -> B -> S becomes P -> S.
+
+    So it is where only transposes and reshapes stand between the two, which then work on what the one move brings.
+    """
     uses: dict[int, int] = {}
     for value in [value for node in graph.nodes for value in node.inputs] + list(graph.results()):
         uses[key(value)] = uses.get(key(value), 0) + 1
-    moves: dict[int, Node] = {}
+    made_by: dict[int, Node] = {}
     kept: list[Node] = []
     for node in graph.nodes:
-        if node.primitive.name == "to_global":
-            first = moves.get(key(node.inputs[0]))
-            if first is not None and uses[key(node.inputs[0])] == 1:
-                node = rewired(node, first.inputs)
-            moves[key(node.outputs[0])] = node
-        kept.append(node)
+        done = _one_move(node, made_by, uses) if node.primitive.name == "to_global" else [node]
+        made_by.update({key(value): new for new in done for value in new.outputs})
+        kept += done
     return dead_code(graph.with_nodes(kept))
+
+
+TURNING = frozenset({"transpose", "reshape"})  # what puts elements elsewhere and is carried out on parts as well
+
+
+def _one_move(last: Node, made_by: Mapping[int, Node], uses: Mapping[int, int]) -> list[Node]:
+    """The nodes that stand for a move: it alone, or one move from where an earlier one began, and what stood between."""
+    between: list[Node] = []
+    node: Node | None = last
+    while node is not None:
+        (source,) = node.inputs
+        node = made_by.get(key(source)) if uses[key(source)] == 1 else None
+        if node is None or node.primitive.name == "to_global":
+            break
+        if node.primitive.name not in TURNING:
+            return [last]
+        between.insert(0, node)
+    if node is None:
+        return [last]
+    if not between:
+        return [rewired(last, node.inputs)]
+    return _moved_first(node, between, last) or [last]
+
+
+def _moved_first(first: Node, between: list[Node], last: Node) -> list[Node]:
+    """One move, then `between` on what it brings, so that `last`'s output comes out; nothing where a part does not do."""
+    metas = [last.metas[0]]  # of what each of `between` takes, then of what the last one gives
+    for node in reversed(between):
+        wanted = _taken_for(node, node.inputs[0].meta, metas[0])
+        if wanted is None:
+            return []
+        metas.insert(0, wanted)
+    attrs = {"placement": metas[0].placement, "sbp": metas[0].sbp}
+    lazy = type(first.outputs[0].shards)
+    values = [*(Value(meta, lazy()) for meta in metas[:-1]), last.outputs[0]]
+    nodes = [Node(first.primitive, first.inputs, attrs, (metas[0],), (values[0],))]
+    for i, node in enumerate(between):
+        nodes.append(Node(node.primitive, (values[i],), node.attrs, (metas[i + 1],), (values[i + 1],)))
+    return nodes
+
+
+def _taken_for(node: Node, source: Meta, target: Meta) -> Meta | None:
+    """The layout of `source` on which a unary node gives `target` without a move; None if there is none, or a P."""
+    assert target.placement is not None and target.sbp is not None
+    rule = node.primitive.rule(source, **node.attrs)
+    space = bind_space(node.primitive.name, parse(rule.space, 1), [source.shape], rule.sizes)
+    for signature in candidates(rule, space, False, target.placement):
+        if signature.outputs[0] == target.sbp and not any(isinstance(one, Partial) for one in signature.inputs[0]):
+            found = source.with_layout(target.placement, signature.inputs[0])
+            lowered = lower(node.primitive, (found,), node.attrs, settings().signatures, False)
+            return found if lowered.outputs[0] == target and not any(lowered.targets) else None
+    return None
 
 
 def recompute(graph: LogicalGraph, scopes: Mapping[int, int], forward: frozenset[int]) -> LogicalGraph:

@@ -277,6 +277,11 @@ class PlanBuilder:
             self._tasks[producer] = replace(task, in_place=task.in_place + ((in_place, id),))
         return id
 
+    @property
+    def size(self) -> int:
+        """The number of tasks added so far."""
+        return len(self._tasks)
+
     def feed(self, register: int, consumer: int) -> None:
         """Adds an input to a task made earlier: how a loop is closed."""
         task = self._tasks[consumer]

@@ -63,12 +63,15 @@ class Tracer:
         self.scope_of: dict[int, int] = {}  # order of a node -> its scope
         self.forward: set[int] = set()  # orders of the nodes made in grad mode
         self.generator: Generator | None = None  # the default one; its ordinals count from the start of the call
+        self.asked: dict[int, tuple[Meta, ...]] = {}  # order of a node -> its operands' metas before they were moved for it
+        self.inserted: set[int] = set()  # orders of the moves that lowering put in
         self._draws = (0, 0)
         self._constants: dict[int, tuple[Value, Value]] = {}  # with the captured value, so that its key stays its own
 
     def bind(self, primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
         state = settings()
         inputs = tuple(self._constant(value) for value in inputs)
+        asked = tuple(value.meta for value in inputs)
         attrs = self._in_time(inputs, attrs)
         if self.scalars is not None and primitive.name == "full" and attrs["shape"] == ():
             return self._scalar(attrs)
@@ -80,13 +83,13 @@ class Tracer:
                     f"{primitive.name}: only global tensors live in a graph; cross the border outside build()"
                 )
             else:
-                lowered = lower(
-                    primitive, tuple(v.meta for v in inputs), attrs, state.signatures, state.boxing == "explicit"
-                )
+                lowered = lower(primitive, asked, attrs, state.signatures, state.boxing == "explicit")
+                first = len(self.nodes)
                 inputs = tuple(
                     value if target is None else to_global(value, placement=target.placement, sbp=target.sbp)
                     for value, target in zip(inputs, lowered.targets, strict=True)
                 )
+                self.inserted.update(node.order for node in self.nodes[first:])
                 metas = lowered.outputs
         if metas[0].placement is None:
             raise GraphError(f"{primitive.name}: only global tensors live in a graph; give placement and sbp")
@@ -95,6 +98,7 @@ class Tracer:
         outputs = tuple(Value(meta, Unborn()) for meta in metas)
         node = Node(primitive, inputs, dict(attrs), metas, outputs)
         self.nodes.append(node)
+        self.asked[node.order] = asked
         if state.grad:
             self.forward.add(node.order)
             if self.scope is not None:
@@ -206,7 +210,7 @@ def tensors_in(result: Any) -> Iterator[Tensor]:
         raise GraphError(f"build() must return tensors (in tuples, lists or dicts), found {type(result).__name__}")
 
 
-def rebuilt(result: Any, tensors: Iterator[Tensor]) -> Any:
+def rebuilt(result: Any, tensors: Iterator[Any]) -> Any:
     """`result` with its tensors replaced in order."""
     if isinstance(result, Tensor):
         return next(tensors)

@@ -1,7 +1,7 @@
 """Pictures: which rank holds what, and what travels; as SVG for a notebook and as plain text for a terminal.
 
 Implements PIC-* of spec/text/pictures.md.  `ink` draws shapes, `parts` says in words and boxes what each rank holds,
-`layout` and `boxing` draw it, `readme` composes the picture on the front page.
+`layout` and `boxing` draw it, `curve` draws a run, `readme` composes the picture on the front page.
 """
 
 from __future__ import annotations

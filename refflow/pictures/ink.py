@@ -7,6 +7,7 @@ light page and a dark one; it uses no ids, styles or scripts, so several can sta
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 Rect = tuple[float, float, float, float]  # x, y, width, height in px
 
@@ -62,6 +63,13 @@ class Drawing:
         self._parts.append(
             f'<path d="M{_n(a[0])} {_n(a[1])}L{_n(b[0])} {_n(b[1])}" stroke="{stroke}" stroke-width="{_n(width)}"'
             f' fill="none"{dashed}/>'
+        )
+
+    def curve(self, points: Sequence[tuple[float, float]], stroke: str, width: float = 1.6) -> None:
+        """Straight lines from point to point."""
+        path = "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
+        self._parts.append(
+            f'<path d="M{path}" stroke="{stroke}" stroke-width="{_n(width)}" stroke-linejoin="round" fill="none"/>'
         )
 
     def arrow(self, a: tuple[float, float], b: tuple[float, float], stroke: str, width: float = 1.6) -> None:

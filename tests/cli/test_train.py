@@ -62,8 +62,8 @@ def test_tensor_parallel_cuts_what_it_should():
     mesh, model = arrange("hybrid", 4), MODELS["mlp"]
     assert mesh.placement.mesh == (2, 2) and mesh.batch_sbp == (S(0), B)
     names = ("1.weight", "1.bias", "3.weight", "3.bias", "5.weight", "7.weight")
-    assert [mesh.weight_sbp(name, model) for name in names] == [(B, one) for one in (S(0), S(0), S(1), B, S(0), B)]
-    assert arrange("data", 3).batch_sbp == (S(0),) and arrange("data", 3).weight_sbp("1.weight", model) == (B,)
+    assert [mesh.weight_sbp(name, model.cut) for name in names] == [(B, one) for one in (S(0), S(0), S(1), B, S(0), B)]
+    assert arrange("data", 3).batch_sbp == (S(0),) and arrange("data", 3).weight_sbp("1.weight", model.cut) == (B,)
     assert arrange("tensor", 3).batch_sbp == (B,)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import refflow as flow
 from refflow.runtime import Newest, Random
 from tests.graph.nets import Told, adamw, cnn, dropped, momentum, run
+from tests.graph.test_parts import trained
 
 JOBS: dict[int, list[tuple[Any, Any, Told]]] = {
     2: [
@@ -27,6 +28,15 @@ JOBS: dict[int, list[tuple[Any, Any, Told]]] = {
 }  # fmt: skip
 
 
+PARTS = {2: Told(stages=2, micro=4), 4: Told((2,), stages=2, micro=2, zero=3)}
+
+
+def parts(told: Told) -> list[Any]:
+    """The parts of a job's results."""
+    with flow.state.Override(generator=flow.Generator()):
+        return trained(told)[0]
+
+
 def record(net: Any, optimizer: Any, told: Told | None) -> Any:
     """A job's record in a form that JSON keeps."""
     with flow.state.Override(generator=flow.Generator()):
@@ -36,8 +46,9 @@ def record(net: Any, optimizer: Any, told: Told | None) -> Any:
 
 
 def main(folder: str) -> None:
-    jobs = JOBS[flow.get_world_size()]
-    Path(folder, f"{flow.get_rank()}.json").write_text(json.dumps([record(*job) for job in jobs]))
+    size = flow.get_world_size()
+    found = {"jobs": [record(*job) for job in JOBS[size]], "parts": parts(PARTS[size])}
+    Path(folder, f"{flow.get_rank()}.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

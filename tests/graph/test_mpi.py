@@ -1,4 +1,4 @@
-"""Graphs across MPI processes: actors and packets give what one process gives, on every rank.  ACT-MPI, ACT-SAME."""
+"""Graphs across MPI processes: actors and packets give what one process gives, on every rank.  ACT-MPI, ACT-SAME, TIME-PARTS."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.graph.mpi_program import JOBS, record
+from tests.graph.mpi_program import JOBS, PARTS, parts, record
 from tests.world.test_mpi import ROOT, mpiexec
 
 PROGRAM = Path(__file__).with_name("mpi_program.py")
@@ -25,7 +25,9 @@ def test_processes_train_what_one_process_trains(size: int, tmp_path: Path) -> N
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     expected = [record(net, optimizer, None) for net, optimizer, _ in JOBS[size]]
+    pieces = parts(PARTS[size])
     for rank in range(size):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
-        for job, one, other in zip(JOBS[size], found, expected, strict=True):
+        assert found["parts"] == pieces, f"rank {rank}: parts of {PARTS[size]}"
+        for job, one, other in zip(JOBS[size], found["jobs"], expected, strict=True):
             assert one == other, f"rank {rank}: {job[0].__name__} {job[2]}"

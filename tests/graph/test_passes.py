@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import refflow as flow
 from refflow import Tensor, nn
 from refflow.graph import api
 from refflow.graph.execute import execute
+from refflow.graph.explain import explain_graph
 from refflow.graph.logical import LogicalGraph, key
 from refflow.graph.module import GraphModule
 from refflow.graph.passes import common_subexpressions, compose_boxing, dead_code, recompute
@@ -169,6 +171,81 @@ def test_moves_are_composed_when_nobody_looks_in_between() -> None:
         less = compose_boxing(graph)
         assert named(less).count("to_global") == count
         assert outcome(less, x.value) == outcome(graph, x.value) and outcome(less, x.value)[0] == bits(function(x))
+
+
+def bytes_moved(graph: LogicalGraph) -> int:
+    """What the moves of a graph send between ranks."""
+    return explain_graph(graph, {}, frozenset(), "exact").bytes
+
+
+TURNED: dict[str, tuple[Callable[[Tensor], Tensor], Any]] = {
+    "transposed": (lambda y: y.t(), S(0)), "transposed, other cut": (lambda y: y.t(), S(1)),
+    "a size of 1": (lambda y: y.reshape(8, 1, 4), S(0)), "flattened": (lambda y: y.reshape(32), S(0)),
+    "permuted twice": (lambda y: y.reshape(4, 2, 4).permute(1, 2, 0).permute(2, 0, 1), S(0)),
+    "both": (lambda y: y.t().reshape(4, 8, 1), S(1)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("before", [P, S(1), S(0), B], ids=str)
+@pytest.mark.parametrize("name", TURNED)
+def test_moves_are_composed_through_what_turns(name: str, before: Any) -> None:
+    """PASS-COMPOSE: the second move is done first, together with the first one, and less is sent."""
+    turn, after = TURNED[name]
+    x = flow.tensor(rows(8, 4), placement=ROW, sbp=S(0)).to_global(sbp=before)
+    elsewhere = Placement("cpu", [3, 1, 5, 0])
+    for where in (ROW, elsewhere):
+        graph = traced(lambda x, where=where: turn(x.to_global(where, B)).to_global(ROW, after), x)
+        less = compose_boxing(graph)
+        assert outcome(less, x.value) == outcome(graph, x.value)
+        assert named(less).count("to_global") == (0 if before == B and where == ROW else 1) or before == B
+        assert bytes_moved(less) <= bytes_moved(graph)
+        if before == P:
+            assert bytes_moved(less) < bytes_moved(graph)
+
+
+def test_what_is_looked_at_is_not_composed_through() -> None:
+    """PASS-COMPOSE: neither what is used twice or returned, nor where other work stands between, nor a cut that does not fit."""
+    x = flow.tensor(rows(8, 4), placement=ROW, sbp=S(0)).to_global(sbp=P)
+
+    def used(x: Tensor) -> Any:
+        y = x.to_global(sbp=B).t()
+        return y.to_global(sbp=S(0)), y + 1
+
+    def returned(x: Tensor) -> Any:
+        y = x.to_global(sbp=B)
+        return y.t().to_global(sbp=S(0)), y
+
+    def worked(x: Tensor) -> Any:
+        return (x.to_global(sbp=B).t() * 2).to_global(sbp=S(0))
+
+    def crooked(x: Tensor) -> Any:
+        return x.to_global(sbp=B).t().reshape(2, 16).to_global(sbp=S(1))
+
+    for function in (used, returned, worked, crooked):
+        graph = traced(function, x)
+        less = compose_boxing(graph)
+        assert named(less) == named(graph) and outcome(less, x.value) == outcome(graph, x.value)
+
+
+@pytest.mark.parametrize("told", [Told((2,)), Told((4,), micro=2), Told((2,), stages=2, micro=2)], ids=str)
+def test_gradients_of_weights_go_straight_to_their_parts(told: Told) -> None:
+    """ZERO-GRADIENT: stage 2 sends what reduces gradients to parts and gathers new parameters, no gradient whole."""
+    sent, records = [], []
+    for stage in (1, 2):
+        with flow.comm_log() as log:
+            records.append(train(dropped, replace(told, zero=stage), optimizer=momentum, steps=1))
+        sent.append(log.bytes)
+    assert records[0] == records[1] and sent[1] < sent[0]
+    graph = records[1].graph
+    assert graph is not None
+    whole = {key(v.value) for v in graph.graph.variables if v.value is not None}
+    parameters = [v.update for v in graph.graph.variables if v.update is not None and key(v.value) in whole and ".weight" in v.name]
+    gathers = [
+        node for node in graph.graph.nodes
+        if node.primitive.name == "to_global" and len(node.metas[0].shape) == 2 and node.metas[0].sbp[0] == B
+        and node.inputs[0].meta.sbp[0] != B and node.inputs[0].meta.placement == node.metas[0].placement
+    ]  # fmt: skip
+    assert len(gathers) == len([v for v in parameters if v.meta.sbp[0] == B and len(v.meta.shape) == 2])
 
 
 def step_of(model: nn.Module, zero: int = 0, optimizer: Any = None) -> Train:

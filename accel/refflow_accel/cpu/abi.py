@@ -241,7 +241,7 @@ class Call:
 
     def numbers(self, *values: int) -> np.ndarray[Any, Any]:
         """Integers that change from step to step (a seed and a stream), as an array that kernels read."""
-        return np.array(values, np.int64)
+        return np.array([value % 2**64 for value in values], np.uint64).view(np.int64)
 
 
 CALL = Call()

@@ -5,7 +5,7 @@ Implements ACC-BACKEND of spec/text/acceleration.md.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from refflow.kernels import Kernel, ReferenceBackend
 from . import kernels  # noqa: F401  (fills the table)
 from .abi import CALL, Refused
 from .registry import NATIVE, Native
+
+if TYPE_CHECKING:
+    from refflow.graph.logical import LogicalGraph
+
+    from ..program import CompiledProgram
 
 
 class NumbaBackend(ReferenceBackend):
@@ -24,6 +29,12 @@ class NumbaBackend(ReferenceBackend):
     def __init__(self) -> None:
         super().__init__()
         self._native = {name: _fallback(native, super(NumbaBackend, self).kernel(name)) for name, native in NATIVE.items()}
+
+    def program(self, graph: LogicalGraph) -> CompiledProgram:
+        """The calls of a traced graph, natively from the second one on (ACC-PROGRAM)."""
+        from ..program import CompiledProgram
+
+        return CompiledProgram(graph, self)
 
     def kernel(self, name: str) -> Kernel:
         return self._native[name] if name in self._native else super().kernel(name)

@@ -7,6 +7,7 @@ Every iteration is the same (Reiter, Scheduling Parallel Computations, 1968), so
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -110,8 +111,13 @@ class Events:
         return self.reads(consumer, token)[1]
 
 
-def expand(plan: Plan, counts: tuple[int, ...] | None = None, *, credits: bool = True) -> Events:
-    """The events of one iteration; `PlanError` for clashing rates.  `credits=False` leaves register numbers out."""
+def expand(
+    plan: Plan, counts: tuple[int, ...] | None = None, *, credits: bool = True, ample: Collection[int] = ()
+) -> Events:
+    """The events of one iteration; `PlanError` for clashing rates.
+
+    `credits=False` leaves register numbers out, `ample` those of some registers: as if nobody ever waited for one.
+    """
     events = Events(plan, counts or actions(plan))
     for task in plan.tasks:
         events.base.append(len(events.task))
@@ -127,7 +133,7 @@ def expand(plan: Plan, counts: tuple[int, ...] | None = None, *, credits: bool =
     for register in plan.registers:
         for position, consumer in enumerate(register.consumers):
             _data(events, register.id, consumer)
-            if credits:
+            if credits and register.id not in ample:
                 _credit(events, register.id, consumer, position)
     _turns(events)
     return events

@@ -8,7 +8,10 @@ ever, whatever the schedule.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import Any
 
 from ..plan import DeadlockError
 from .expansion import CREDIT, DATA, HELD, POST, SELF, TURN, Events
@@ -47,6 +50,27 @@ def order(events: Events) -> list[int]:
     if len(placed) < len(free):
         raise DeadlockError(explain(events, waiting_cycle(events, {v for v, waits in enumerate(free) if waits})))
     return placed
+
+
+def least_first(events: Events, rank: Sequence[Any], more: Iterable[tuple[int, int]] = ()) -> Iterator[int]:
+    """One iteration's events, each after all it waits for (and after `more`, pairs of events); of those free, the one
+    of least `rank` first.  Events of a cycle without a token never come.
+    """
+    free = [0] * len(events.task)
+    following: list[list[int]] = [[] for _ in events.task]
+    waits = [(s, t) for s, t, tokens in zip(events.source, events.target, events.tokens) if not tokens]
+    for source, target in [*waits, *more]:
+        free[target] += 1
+        following[source].append(target)
+    heap = [(rank[v], v) for v, count in enumerate(free) if not count]
+    heapify(heap)
+    while heap:
+        event = heappop(heap)[1]
+        yield event
+        for target in following[event]:
+            free[target] -= 1
+            if not free[target]:
+                heappush(heap, (rank[target], target))
 
 
 def waiting_cycle(events: Events, stuck: set[int]) -> list[Wait]:

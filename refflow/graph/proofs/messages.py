@@ -8,11 +8,11 @@ one total order, or two ranks criss-cross.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from ..plan import Message, Plan
 from .expansion import Events, expand
+from .liveness import least_first
 from .rates import actions
 
 Crossing = tuple[int, int]  # (register, index in the iteration)
@@ -45,24 +45,11 @@ def _message(plan: Plan, crossing: Crossing) -> Message:
 
 def _by_least_id(events: Events) -> Iterator[int]:
     """Events of one iteration, each after those it waits for; of those free, the one of the least action, then task."""
-    free = [0] * len(events.task)
-    following: list[list[int]] = [[] for _ in events.task]
-    waits = [(s, t) for s, t, tokens in zip(events.source, events.target, events.tokens) if not tokens]
+    more: list[tuple[int, int]] = []
     for stream in events.plan.streams:
         for group in _groups(events.plan, stream.order).values():
-            waits += pairwise(_send(events, crossing) for crossing in group)
-    for source, target in waits:
-        free[target] += 1
-        following[source].append(target)
-    heap = [(events.index[v], events.task[v], v) for v, count in enumerate(free) if not count]
-    heapify(heap)
-    while heap:
-        event = heappop(heap)[2]
-        yield event
-        for target in following[event]:
-            free[target] -= 1
-            if not free[target]:
-                heappush(heap, (events.index[target], events.task[target], target))
+            more += pairwise(_send(events, crossing) for crossing in group)
+    return least_first(events, list(zip(events.index, events.task)), more)
 
 
 def _groups(plan: Plan, order: tuple[int, ...]) -> dict[tuple[int, ...], list[Crossing]]:

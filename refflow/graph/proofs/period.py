@@ -64,7 +64,7 @@ def _loads(events: Events) -> list[Period]:
 
 def cycle_ratio(events: Events, delay: Delay = _no_delay) -> Period:
     """The maximum cycle ratio of the event graph, which must be live."""
-    weights, scale = _weights(events, delay)
+    weights, scale = weights_of(events, delay)
     best = Period(Fraction(-1), ())
     for component in _components(events):
         ratio, cycle = _howard(events, weights, component)
@@ -74,7 +74,7 @@ def cycle_ratio(events: Events, delay: Delay = _no_delay) -> Period:
     return Period(best.time / scale, best.critical)
 
 
-def _weights(events: Events, delay: Delay) -> tuple[list[int], int]:
+def weights_of(events: Events, delay: Delay = _no_delay) -> tuple[list[int], int]:
     """Whole-number weights of the edges (time of the source, and travel), and what they were multiplied by."""
     plan = events.plan
     times = [events.time(v) for v in range(len(events.task))]

@@ -43,7 +43,7 @@ def steps_of(starts: Sequence[int], stops: Sequence[int | None], steps: Sequence
 @kernel
 def slice_(x: Array, *, starts: Sequence[int], stops: Sequence[int | None], steps: Sequence[int]) -> Array:
     """Return x[start:stop:step] in every dimension (steps >= 1)."""
-    return np.asarray(x[steps_of(starts, stops, steps)])
+    return np.asarray(x[(*steps_of(starts, stops, steps), ...)])
 
 
 @kernel

@@ -1,0 +1,121 @@
+"""The two loops of generated kernels: `each`, which LLVM may vectorise whatever lies where, and `spread`.
+
+Implements ACC-LOOP of spec/text/acceleration.md.  Element i of every result depends on elements i only, and is written
+after they are read.  So no iteration of `each` depends on another even where a result takes the place of an operand,
+which LLVM is told (`llvm.mem.parallel_loop_access`): it needs no checks of overlap, which it makes for few arrays only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from .abi import i64
+
+_I64 = ir.IntType(64)
+_PARALLEL = "llvm.mem.parallel_loop_access"
+
+
+class _Loop(ir.values.MDValue):  # type: ignore[misc]
+    """A loop's identity: a metadata node that names itself first."""
+
+    def __init__(self, module: Any) -> None:
+        wanted = [ir.MetaDataString(module, "llvm.loop.vectorize.enable"), ir.Constant(ir.IntType(1), 1)]
+        hint = module.add_metadata(wanted)
+        super().__init__(module, [], name=str(len(module.metadata)))
+        self.operands = (self, hint)
+
+
+@intrinsic
+def each(typing: Any, body: Any, n: Any, sources: Any, sinks: Any) -> Any:
+    """sinks[..][at + i] = body(sources[..][at + i]) for i in [0, n).
+
+    A source is a pair (flat array, at) or a number, which is the same for all i; a sink is such a pair.  `body` is a
+    compiled scalar function of as many arguments; it returns a scalar for one sink, a tuple for more.
+    """
+    given = tuple(s.types[0].dtype if isinstance(s, types.BaseTuple) else s for s in sources.types)
+    called = body.get_call_type(typing, given, {})
+
+    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        loop = _Loop(b.module)
+        reads = [_pointer(context, b, t, b.extract_value(args[2], k)) for k, t in enumerate(sources.types)]
+        writes = [_pointer(context, b, t, b.extract_value(args[3], k)) for k, t in enumerate(sinks.types)]
+        function = context.get_function(body, called)
+        context.add_linking_libs(getattr(function, "libs", ()))
+        before, head, after = b.block, b.append_basic_block("each"), b.append_basic_block("each.end")
+        b.cbranch(b.icmp_signed(">", args[1], _I64(0)), head, after)
+        b.position_at_end(head)
+        i = b.phi(_I64)
+        i.add_incoming(_I64(0), before)
+        values = []
+        for kind, at in zip(sources.types, reads):
+            if isinstance(kind, types.BaseTuple):
+                at = b.load(b.gep(at, [i]))
+                at.set_metadata(_PARALLEL, loop)
+            values.append(at)
+        made, kind = function(b, values), called.return_type
+        several = isinstance(kind, types.BaseTuple)
+        for k, (sink, at) in enumerate(zip(sinks.types, writes)):
+            value = b.extract_value(made, k) if several else made
+            value = context.cast(b, value, kind.types[k] if several else kind, sink.types[0].dtype)
+            b.store(value, b.gep(at, [i])).set_metadata(_PARALLEL, loop)
+        following = b.add(i, _I64(1), flags=["nsw"])
+        i.add_incoming(following, b.block)
+        b.cbranch(b.icmp_signed("<", following, args[1]), head, after).set_metadata("llvm.loop", loop)
+        b.position_at_end(after)
+        return context.get_dummy_value()
+
+    return types.void(body, types.int64, sources, sinks), build
+
+
+def _pointer(context: Any, b: Any, kind: Any, value: Any) -> Any:
+    """Where a pair (array, at) begins; a number as it is."""
+    if not isinstance(kind, types.BaseTuple):
+        return value
+    array = context.make_array(kind.types[0])(context, b, value=b.extract_value(value, 0))
+    return b.gep(array.data, [context.cast(b, b.extract_value(value, 1), kind.types[1], types.int64)])
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def spread(x: Any, words: int, at: int, begin: int, m: int, out: Any) -> None:
+    """out[:m] = elements [begin, begin + m), in row-major order, of an array that is strided or repeats elements.
+
+    Words at, at + 1, … are: the number d of dims, d extents, d strides in elements.
+    """
+    d = i64(words, at)
+    inner, step = i64(words, at + d), i64(words, at + 2 * d)
+    row, column, done = begin // inner, begin % inner, 0
+    while done < m:
+        start, rest = 0, row
+        for k in range(d - 1, 1, -1):
+            extent = i64(words, at + k)
+            start += (rest % extent) * i64(words, at + d + k)
+            rest //= extent
+        if d > 1:
+            start += rest * i64(words, at + d + 1)
+        start += column * step
+        run = min(inner - column, m - done)
+        if step == 0:
+            for i in range(run):
+                out[done + i] = x[start]
+        elif step == 1:
+            for i in range(run):
+                out[done + i] = x[start + i]
+        else:
+            for i in range(run):
+                out[done + i] = x[start + i * step]
+        done += run
+        row += 1
+        column = 0
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def any_set(flags: Any, m: int) -> bool:
+    """Whether one of the first m flags is set."""
+    found = 0
+    for i in range(m):
+        found |= flags[i]
+    return found != 0

@@ -1,0 +1,253 @@
+"""Elements as CPU kernels meet them: how each dtype is read, computed in and written, and the four ways of combining.
+
+Implements NUM-HALF for the kernels of this folder: float16 and bfloat16 are read as 16-bit words, computed in float32
+and rounded once; integers are computed in 64 bits and cut, which wraps as their own arithmetic does.  Kernels are
+written once, against the names `load`, `store`, `combine`, ...; `specialise` gives them their meaning for a dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from .. import abi
+from ..abi import Entry
+
+device = njit(forceinline=True, error_model="numpy", nogil=True)
+
+
+# --- one text, many dtypes --------------------------------------------------------------------------------------------
+
+
+def specialise(functions: tuple[Callable[..., Any], ...], scope: dict[str, Any]) -> dict[str, Any]:
+    """Compiles `functions`, in which the names of `scope` and of each other have that meaning; returns the scope."""
+    inside = {**functions[0].__globals__, **scope}
+    for function in functions:
+        inside[function.__name__] = device(FunctionType(function.__code__, inside, function.__name__))
+    return inside
+
+
+def entry_of(function: Callable[[Any, int, int], int], suffix: str, scope: dict[str, Any]) -> Entry:
+    """A kernel for the meaning `scope` gives its names; Numba's cache tells such kernels apart by their names."""
+    name = f"{function.__name__}_{suffix}"
+    made = FunctionType(function.__code__, {**function.__globals__, **scope}, name)
+    made.__qualname__ = name
+    return Entry(made)
+
+
+# --- bits and memory --------------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def bits_of(context: Any, x: Any) -> Any:
+    """The word of a float32."""
+    return types.uint32(types.float32), lambda c, b, s, args: b.bitcast(args[0], ir.IntType(32))
+
+
+@intrinsic
+def float_of(context: Any, word: Any) -> Any:
+    """The float32 of a word."""
+    return types.float32(types.uint32), lambda c, b, s, args: b.bitcast(args[0], ir.FloatType())
+
+
+@intrinsic
+def word_of(context: Any, x: Any) -> Any:
+    """The word of a float64."""
+    return types.uint64(types.float64), lambda c, b, s, args: b.bitcast(args[0], ir.IntType(64))
+
+
+def _binary(name: str) -> Any:
+    """LLVM's function of two equal floats."""
+
+    @intrinsic
+    def function(context: Any, a: Any, b: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = args[0].type
+            return builder.call(builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind, kind])), args)
+
+        return a(a, a), build
+
+    return function
+
+
+maximum, minimum = _binary("llvm.maximum"), _binary("llvm.minimum")  # IEEE 754-2019's, which are NUM-MAX's
+
+
+def buffer(dtype: Any, count: int) -> Any:
+    """The intrinsic () -> a work array of `count` elements on the thread's stack."""
+    kind = types.Array(dtype, 1, "C")
+
+    @intrinsic
+    def array(context: Any) -> Any:
+        def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            element = context.get_data_type(dtype)
+            data = b.bitcast(cgutils.alloca_once(b, ir.ArrayType(element, count)), element.as_pointer())
+            made = context.make_array(kind)(context, b)
+            size = context.get_constant(types.intp, context.get_abi_sizeof(element))
+            shape = cgutils.pack_array(b, [context.get_constant(types.intp, count)])
+            strides = cgutils.pack_array(b, [size])
+            context.populate_array(made, data=data, shape=shape, strides=strides, itemsize=size, meminfo=None)
+            return made._getvalue()
+
+        return kind(), build
+
+    return array
+
+
+# --- halves -----------------------------------------------------------------------------------------------------------
+
+
+@device
+def widen_bfloat16(word):
+    """Exact: the upper half of a float32."""
+    return float_of(np.uint32(word) << np.uint32(16))
+
+
+@device
+def narrow_bfloat16(x):
+    """To nearest even: a carry out of the mantissa is the next exponent, and infinity at the end."""
+    word = bits_of(x)
+    rounded = (word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.uint16(rounded) if x == x else np.uint16(0x7FC0)
+
+
+@device
+def widen_float16(word):
+    """Exact: the bits moved to a float32's places, then the exponent's bias made up for by a product."""
+    magnitude = np.uint32(word) & np.uint32(0x7FFF)
+    sign = (np.uint32(word) & np.uint32(0x8000)) << np.uint32(16)
+    finite = bits_of(float_of(magnitude << np.uint32(13)) * np.float32(2.0**112))
+    special = np.uint32(0x7F800000) | (magnitude << np.uint32(13))
+    return float_of(sign | (finite if magnitude < np.uint32(0x7C00) else special))
+
+
+@device
+def narrow_float16(x):
+    """To nearest even; below 2**-14 the sum with 0.5, whose last place is 2**-24, rounds."""
+    word = bits_of(x)
+    magnitude = word & np.uint32(0x7FFFFFFF)
+    even = (magnitude >> np.uint32(13)) & np.uint32(1)
+    normal = (magnitude + np.uint32(0xFFF) + even - np.uint32(112 << 23)) >> np.uint32(13)
+    small = bits_of(float_of(magnitude) + np.float32(0.5)) - np.uint32(0x3F000000)
+    result = normal if magnitude >= np.uint32(0x38800000) else small
+    result = np.uint32(0x7C00) if magnitude >= np.uint32(0x47800000) else result
+    result = np.uint32(0x7E00) if magnitude > np.uint32(0x7F800000) else result
+    return np.uint16(result | ((word >> np.uint32(16)) & np.uint32(0x8000)))
+
+
+# --- reading and writing ----------------------------------------------------------------------------------------------
+
+
+@device
+def load_same(x, i):
+    return x[i]
+
+
+@device
+def load_integer(x, i):
+    return np.int64(x[i])
+
+
+@device
+def load_bfloat16(x, i):
+    return widen_bfloat16(x[i])
+
+
+@device
+def load_float16(x, i):
+    return widen_float16(x[i])
+
+
+@device
+def store_same(out, i, value):
+    out[i] = value
+
+
+@device
+def store_bfloat16(out, i, value):
+    out[i] = narrow_bfloat16(value)
+
+
+@device
+def store_float16(out, i, value):
+    out[i] = narrow_float16(value)
+
+
+READ = {
+    "float32": abi.f32s, "float64": abi.f64s, "float16": abi.u16s, "bfloat16": abi.u16s, "bool": abi.u8s,
+    "uint8": abi.u8s, "int8": abi.i8s, "int32": abi.i32s, "int64": abi.i64s,
+}  # fmt: skip
+LOAD = {
+    "float32": load_same, "float64": load_same, "float16": load_float16, "bfloat16": load_bfloat16, "bool": load_same,
+    "uint8": load_integer, "int8": load_integer, "int32": load_integer, "int64": load_same,
+}  # fmt: skip
+STORE = {**dict.fromkeys(LOAD, store_same), "float16": store_float16, "bfloat16": store_bfloat16}
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+WIDE = {"float32": "float32", "float16": "float32", "bfloat16": "float32", "float64": "float64", "bool": "bool"}
+NUMBA = {"float32": types.float32, "float64": types.float64, "int64": types.int64, "bool": types.uint8}
+WORDS = {1: abi.u8s, 2: abi.u16s, 4: abi.u32s, 8: abi.i64s}  # for copying: elements as what they weigh
+
+
+def wide(dtype: str) -> str:
+    """The dtype in which elements of `dtype` are computed."""
+    return WIDE.get(dtype, "int64")
+
+
+# --- combining --------------------------------------------------------------------------------------------------------
+
+
+@device
+def plus(a, b):
+    return a + b
+
+
+@device
+def times(a, b):
+    return a * b
+
+
+@device
+def greater(a, b):
+    return a if a > b else b
+
+
+@device
+def lesser(a, b):
+    return a if a < b else b
+
+
+@device
+def either(a, b):
+    return a | b
+
+
+@device
+def both(a, b):
+    return a & b
+
+
+def combine(kind: str, dtype: str) -> Any:
+    """What the fold `kind` does with two elements in their wide form."""
+    if dtype == "bool":
+        return {"sum": either, "max": either, "prod": both, "min": both}[kind]
+    floats = {"sum": plus, "prod": times, "max": maximum, "min": minimum}
+    return (floats if dtype in FLOATS else {**floats, "max": greater, "min": lesser})[kind]
+
+
+def nothing(dtype: str) -> Any:
+    """What no term sums to, in its wide form."""
+    return {"float32": np.float32(-0.0), "float64": np.float64(-0.0), "bool": np.uint8(0)}.get(dtype, np.int64(0))
+
+
+@lru_cache(maxsize=None)
+def itemstrides(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Strides in elements."""
+    return tuple(stride // itemsize for stride in strides)

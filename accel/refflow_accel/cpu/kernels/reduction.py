@@ -1,0 +1,508 @@
+"""Reduction kernels: dimensions folded away in the canonical order, without copying the operand.
+
+Implements ACC-REDUCE of spec/text/acceleration.md (NUM-TREE, NUM-FOLD and NUM-ORDER in compiled code).  A fold reads
+its operand in one of two forms: *rows*, a result at a time, where neighbours in memory are folded; *columns*, a block
+of results at a time, where neighbours in memory are results.  A long fold with few results is first cut at one depth of
+its tree, so that threads may share it.
+"""
+
+# ruff: noqa: F821  (names of the scope)
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from refflow.numerics.dtypes import is_half
+
+from .. import abi
+from ..abi import Entry, entry, i64, i64s
+from ..registry import kernel, register
+from . import elements, nodes
+from .creation import filled
+from .elements import LOAD, NUMBA, READ, STORE, WIDE, buffer, entry_of, itemstrides, specialise, wide
+from .movement import contiguous
+
+BLOCK = 256  # columns folded together
+Array = np.ndarray[Any, Any]
+
+
+# --- where the elements lie -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A reduction's index space, neighbouring dimensions made one: (size, step in x, step in the result) of those kept,
+    (size, step in x) of those folded, `n` terms to each of `results`."""
+
+    columns: bool
+    kept: tuple[tuple[int, int, int], ...]
+    folded: tuple[tuple[int, int], ...]
+    n: int
+    results: int
+    shape: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def space(shape: tuple[int, ...], steps: tuple[int, ...], dims: tuple[int, ...]) -> Fold:
+    """How to walk an operand: the last kept dimension of `columns` is the one folded in blocks."""
+    left = tuple(d for d in range(len(shape)) if d not in dims)
+    out, step = [], 1
+    for d in reversed(left):
+        out.append((shape[d], steps[d], step))
+        step *= shape[d]
+    kept = _merged(out[::-1])
+    folded = tuple((size, step) for size, step, _ in _merged([(shape[d], steps[d], 0) for d in dims]))
+    columns = False
+    if kept and folded:
+        nearest = min(range(len(kept)), key=lambda k: (abs(kept[k][1]), -kept[k][0]))
+        columns = abs(kept[nearest][1]) < abs(folded[-1][1]) and kept[nearest][0] >= 8
+        if columns:
+            kept = (*kept[:nearest], *kept[nearest + 1 :], kept[nearest])
+    n = math.prod(shape[d] for d in dims)
+    return Fold(columns, kept, folded, n, step, tuple(shape[d] for d in left))
+
+
+def _merged(dims: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...]:
+    """Neighbours that lie behind one another as one dimension; those of size 1 dropped."""
+    out: list[tuple[int, int, int]] = []
+    for size, step, other in dims:
+        if size == 1:
+            continue
+        if out and out[-1][1] == step * size and out[-1][2] == other * size:
+            out[-1] = (out[-1][0] * size, step, other)
+        else:
+            out.append((size, step, other))
+    return tuple(out)
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+# words of both forms: x, the result, the partial results of a cut fold, n, depth of the cut, number of kept dimensions,
+# of folded ones, then those
+
+
+def fold_rows(words, lo, hi):
+    """Task t: node t mod 2^cut of result t div 2^cut."""
+    x, out, parts = read(words, 0), write(words, 1), read_wide(words, 2)
+    n, cut, kept, folded = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
+    last = 7 + 3 * kept
+    step = i64(words, last + 2 * folded - 1) if folded > 0 else 0
+    for t in range(lo, hi):
+        o, j = t >> cut, t & ((1 << cut) - 1)
+        at, to = 0, 0
+        for k in range(kept - 1, -1, -1):
+            size = i64(words, 7 + 3 * k)
+            i = o
+            if k > 0:
+                o, i = o // size, o % size
+            at += i * i64(words, 8 + 3 * k)
+            to += i * i64(words, 9 + 3 * k)
+        start, count = 0, n
+        if cut > 0:
+            start, count = node_start(n, cut, j), node_size(n, cut, j)
+        if folded > 1:
+            value = runs(x, at, words, last, folded, start, count)
+        elif step == 1:
+            value = run(x, at + start, 1, count)
+        else:
+            value = run(x, at + start * step, step, count)
+        if cut > 0:
+            parts[t] = value
+        else:
+            store(out, to, value)
+    return 0
+
+
+def place(words, first, folded, k):
+    """Where the k-th term of a range of several dimensions lies."""
+    at = 0
+    for d in range(folded - 1, -1, -1):
+        size = i64(words, first + 2 * d)
+        at += (k % size) * i64(words, first + 2 * d + 1)
+        k = k // size
+    return at
+
+
+def tree_runs(x, at, words, first, folded, start, n):
+    """`tree` over a range of several dimensions: a leaf that lies in one run is folded there, others are brought in."""
+    size, step = i64(words, first + 2 * folded - 2), i64(words, first + 2 * folded - 1)
+    d = depth_to(n, 16)
+    last = (1 << d) - 1
+    least, over = n >> d, n & last
+    stack, terms = pile(), pile()
+    choice = last
+    value = load(x, at)
+    for j in range(last + 1):
+        count = least + ((over + choice) >> d)
+        inside = start % size
+        if inside + count <= size:
+            value = leaf(x, at + place(words, first, folded, start), step, count)
+        else:
+            for k in range(count):
+                terms[k] = load(x, at + place(words, first, folded, start + k))
+            value = leaf_here(terms, 0, 1, count)
+        start += count
+        level = 0
+        while (j >> level) & 1:
+            value = combine(stack[level], value)
+            level += 1
+        stack[level] = value
+        if j < last:
+            choice ^= ((2 << level) - 1) << (d - 1 - level)
+    return value
+
+
+def loop_runs(x, at, words, first, folded, start, n):
+    """`loop` over a range of several dimensions, run by run."""
+    size, step = i64(words, first + 2 * folded - 2), i64(words, first + 2 * folded - 1)
+    stop = start + n
+    value = load(x, at + place(words, first, folded, start))
+    while start < stop:
+        count = min(stop - start, size - start % size)
+        if step == 1:
+            value = combine(value, loop(x, at + place(words, first, folded, start), 1, count))
+        else:
+            value = combine(value, loop(x, at + place(words, first, folded, start), step, count))
+        start += count
+    return value
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def fold_columns(words, lo, hi):
+    """Task t: node t mod 2^cut of a block of columns; blocks run through the last kept dimension first."""
+    x, out, parts = read(words, 0), write(words, 1), read_wide(words, 2)
+    n, cut, kept, folded = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
+    last = 7 + 3 * kept
+    width, step, across = i64(words, last - 3), i64(words, last - 2), i64(words, last - 1)
+    blocks = (width + 255) // 256
+    stack = piles()
+    for t in range(lo, hi):
+        o, j = t >> cut, t & ((1 << cut) - 1)
+        o, block = o // blocks, o % blocks
+        count = min(width - block * 256, 256)
+        at, to = block * 256 * step, block * 256 * across
+        for k in range(kept - 2, -1, -1):
+            size = i64(words, 7 + 3 * k)
+            o, i = o // size, o % size
+            at += i * i64(words, 8 + 3 * k)
+            to += i * i64(words, 9 + 3 * k)
+        start, terms = 0, n
+        if cut > 0:
+            start, terms = node_start(n, cut, j), node_size(n, cut, j)
+        if step == 1:
+            top = fold_block(x, at, 1, count, words, last, folded, start, terms, stack)
+        else:
+            top = fold_block(x, at, step, count, words, last, folded, start, terms, stack)
+        if cut > 0:
+            base = (t & ((1 << cut) - 1)) * i64(words, last + 2 * folded) + to
+            for c in range(count):
+                parts[base + c * across] = stack[top + c]
+        elif across == 1:
+            for c in range(count):
+                store(out, to + c, stack[top + c])
+        else:
+            for c in range(count):
+                store(out, to + c * across, stack[top + c])
+    return 0
+
+
+def fold_block(x, at, step, count, words, first, folded, start, n, stack):
+    """The trees over n rows of `count` columns, left in the stack at the place returned; leaves of 2 to 4 rows."""
+    d = depth_to(n, 4)
+    last = (1 << d) - 1
+    least, over = n >> d, n & last
+    choice = last
+    row = i64(words, first + 1)
+    level = 0
+    for j in range(last + 1):
+        rows = least + ((over + choice) >> d)
+        if folded == 1:
+            a = at + start * row
+            b1, b2, b3 = a + row, a + 2 * row, a + 3 * row
+        else:
+            a = at + place(words, first, folded, start)
+            b1 = at + place(words, first, folded, start + 1) if rows > 1 else a
+            b2 = at + place(words, first, folded, start + 2) if rows > 2 else a
+            b3 = at + place(words, first, folded, start + 3) if rows > 3 else a
+        start += rows
+        level = 0
+        while (j >> level) & 1:
+            level += 1
+        # the leaf goes where the carry will end, so that one without a carry is stored once
+        to = 256 * level
+        if rows == 4:
+            for c in range(count):
+                k = c * step
+                stack[to + c] = combine(combine(load(x, a + k), load(x, b1 + k)), combine(load(x, b2 + k), load(x, b3 + k)))
+        elif rows == 3:
+            for c in range(count):
+                k = c * step
+                stack[to + c] = combine(combine(load(x, a + k), load(x, b1 + k)), load(x, b2 + k))
+        elif rows == 2:
+            for c in range(count):
+                stack[to + c] = combine(load(x, a + c * step), load(x, b1 + c * step))
+        else:
+            for c in range(count):
+                stack[to + c] = load(x, a + c * step)
+        for k in range(level):
+            for c in range(count):
+                stack[to + c] = combine(stack[256 * k + c], stack[to + c])
+        if j < last:
+            choice ^= ((2 << level) - 1) << (d - 1 - level)
+    return 256 * level
+
+
+# --- their meaning for a dtype ----------------------------------------------------------------------------------------
+
+
+@elements.device
+def load_truth(x, i):
+    return np.uint8(x[i] != 0)
+
+
+@elements.device
+def load_truth_half(x, i):
+    return np.uint8((x[i] & 0x7FFF) != 0)
+
+
+@lru_cache(maxsize=None)
+def folding(columns: bool, kind: str, source: str, made: str, truth: bool = False) -> Entry:
+    """The kernel of a form, for a fold of elements `source` (in their wide form) stored as `made`."""
+    inner = "bool" if truth else wide(source)
+    names = {"combine": elements.combine(kind, inner), "pile": buffer(NUMBA[inner], 64)}
+    scope = {**names, "load": LOAD[source], "read": READ[source], "write": READ[made], "read_wide": READ[inner]}
+    scope |= {"store": STORE[made], "i64": i64, "piles": buffer(NUMBA[inner], 33 * BLOCK)}
+    if truth:
+        scope["load"] = load_truth_half if source in ("float16", "bfloat16") else load_truth
+    suffix = f"{kind}_{source}_{made}{'_truth' if truth else ''}"
+    if columns:
+        inside = specialise((*nodes.WALK, place, fold_block), scope)
+        return entry_of(fold_columns, suffix, inside)
+    here = specialise(nodes.LEAVES, {**names, "load": elements.load_same})
+    scope["leaf_here"] = here["leaf"]
+    ordered = kind in ("sum", "prod") and inner in ("float32", "float64")
+    texts = (*nodes.TREE, place, tree_runs) if ordered else (*nodes.WALK, nodes.loop, place, loop_runs)
+    inside = specialise(texts, scope)
+    inside |= {"run": inside["tree"], "runs": inside["tree_runs"]} if ordered else {}
+    inside |= {"run": inside["loop"], "runs": inside["loop_runs"]} if not ordered else {}
+    return entry_of(fold_rows, suffix, inside)
+
+
+# --- the kernels ------------------------------------------------------------------------------------------------------
+
+ENOUGH = 1 << 15  # terms a thread should have
+
+
+def fold_dims(call: Any, x: Array, dims: Sequence[int], kind: str, *, truth: bool = False) -> Any:
+    """The fold of `x` over `dims`, which are removed."""
+    if x.dtype.name not in READ:
+        return NotImplemented
+    at = space(x.shape, itemstrides(x.strides, x.itemsize), tuple(dims))
+    out = call.empty(at.shape, np.bool_ if truth else x.dtype)
+    if at.n == 0:
+        return filled(call, out, identity_word(kind, out.dtype.name))
+    launch(call, x, out, at, kind, x.dtype.name, out.dtype.name, truth)
+    return out
+
+
+def launch(call: Any, x: Array, out: Array, at: Fold, kind: str, source: str, made: str, truth: bool) -> None:
+    """Runs a fold, first cut into nodes of its tree if it has fewer tasks than would keep threads busy."""
+    width = at.kept[-1][0] if at.columns else 1
+    tasks = at.results // width * -(-width // BLOCK) if width else 0
+    cost = at.n * (0.1 * min(width, BLOCK) if at.columns else 0.4) + 5
+    cut = 0
+    while tasks << cut < 16 and at.n >> cut > ENOUGH // min(width, BLOCK):
+        cut += 1
+    inner = "bool" if truth else wide(source)
+    # a cut fold's partial results: rows leave theirs next to each other, columns a row of results for each node
+    parts: Any = call.scratch(at.results << cut, inner) if cut and tasks else 0
+    kept = [word for dim in at.kept for word in dim]
+    folded = [word for dim in at.folded for word in dim]
+    words = (at.n, cut, len(at.kept), len(at.folded), *kept, *folded, at.results)
+    call.launch(
+        folding(at.columns, kind, source, made, truth), x, out, parts, *words, tasks=tasks << cut, cost=cost / (1 << cut)
+    )
+    if cut and tasks:
+        count = 1 << cut
+        shape, steps = ((count, at.results), (at.results, 1)) if at.columns else ((at.results, count), (count, 1))
+        rest = space(shape, steps, (0 if at.columns else 1,))
+        launch(call, parts, out, rest, kind, inner, made, False)
+
+
+@lru_cache(maxsize=None)
+def identity_word(kind: str, dtype: str) -> int:
+    """The bits of the neutral element."""
+    from refflow.numerics import dtypes
+
+    made = np.asarray(dtypes.identity(kind, getattr(dtypes, "bool_" if dtype == "bool" else dtype)))
+    return int(made.view(f"i{made.itemsize}")[()])
+
+
+@kernel
+def sum_(call: Any, x: Array, *, dims: Sequence[int]) -> Any:
+    return fold_dims(call, x, dims, "sum")
+
+
+@kernel
+def prod(call: Any, x: Array, *, dims: Sequence[int]) -> Any:
+    return fold_dims(call, x, dims, "prod")
+
+
+@kernel
+def amax(call: Any, x: Array, *, dims: Sequence[int]) -> Any:
+    return fold_dims(call, x, dims, "max")
+
+
+@kernel
+def amin(call: Any, x: Array, *, dims: Sequence[int]) -> Any:
+    return fold_dims(call, x, dims, "min")
+
+
+@kernel
+def any_(call: Any, x: Array, *, dims: Sequence[int]) -> Any:
+    return fold_dims(call, x, dims, "max", truth=True)
+
+
+@kernel
+def all_(call: Any, x: Array, *, dims: Sequence[int]) -> Any:
+    return fold_dims(call, x, dims, "min", truth=True)
+
+
+# --- the place of an extreme ------------------------------------------------------------------------------------------
+
+
+def extreme_place(words, lo, hi):
+    """Task o: words x, out, n, step, number of kept dimensions, those (size, step in x, step in the result)."""
+    x, out = read(words, 0), i64s(words, 1)
+    n, step, kept = i64(words, 2), i64(words, 3), i64(words, 4)
+    for o in range(lo, hi):
+        rest, at = o, 0
+        for k in range(kept - 1, -1, -1):
+            size = i64(words, 5 + 3 * k)
+            at += (rest % size) * i64(words, 6 + 3 * k)
+            rest = rest // size
+        best, where = load(x, at), 0
+        for i in range(1, n):
+            if best != best:  # the first NaN
+                break
+            value = load(x, at + i * step)
+            if beats(value, best):
+                best, where = value, i
+        out[o] = where
+    return 0
+
+
+@elements.device
+def above(a, b):
+    return a > b or a != a
+
+
+@elements.device
+def below(a, b):
+    return a < b or a != a
+
+
+@lru_cache(maxsize=None)
+def placing(kind: str, dtype: str) -> Entry:
+    scope = {"read": READ[dtype], "load": LOAD[dtype], "beats": above if kind == "max" else below}
+    return entry_of(extreme_place, f"{kind}_{dtype}", scope)
+
+
+def place_of(call: Any, x: Array, dim: int, kind: str) -> Any:
+    if x.dtype.name not in READ or x.shape[dim] == 0:
+        return NotImplemented
+    steps = itemstrides(x.strides, x.itemsize)
+    dim %= x.ndim
+    at = space(x.shape, steps, (dim,))
+    out = call.empty(at.shape, np.int64)
+    # `columns` has moved a dimension to the end, but results are told by the row-major number of their index
+    kept = tuple(sorted(at.kept, key=lambda size_steps: -size_steps[2]))
+    words = (x.shape[dim], steps[dim], len(kept), *(word for size_steps in kept for word in size_steps))
+    call.launch(placing(kind, x.dtype.name), x, out, *words, tasks=at.results, cost=x.shape[dim] + 5.0)
+    return out
+
+
+@kernel
+def argmax(call: Any, x: Array, *, dim: int) -> Any:
+    return place_of(call, x, dim, "max")
+
+
+@kernel
+def argmin(call: Any, x: Array, *, dim: int) -> Any:
+    return place_of(call, x, dim, "min")
+
+
+# --- the fold over ranks ----------------------------------------------------------------------------------------------
+
+
+def fold_parts(words, lo, hi):
+    """Task t: a block of elements; words out, number of parts, size, then the parts."""
+    out = write(words, 0)
+    n, total = i64(words, 1), i64(words, 2)
+    stack = piles()
+    for t in range(lo, hi):
+        at = t * 256
+        count = min(total - at, 256)
+        d = depth_to(n, 2)
+        last = (1 << d) - 1
+        least, over = n >> d, n & last
+        choice = last
+        level, part = 0, 3
+        for j in range(last + 1):
+            size = least + ((over + choice) >> d)
+            a, b = read(words, part), read(words, part + size - 1)
+            part += size
+            level = 0
+            while (j >> level) & 1:
+                level += 1
+            to = 256 * level
+            if size == 2:
+                for c in range(count):
+                    stack[to + c] = combine(load(a, at + c), load(b, at + c))
+            else:
+                for c in range(count):
+                    stack[to + c] = load(a, at + c)
+            for k in range(level):
+                for c in range(count):
+                    stack[to + c] = combine(stack[256 * k + c], stack[to + c])
+            if j < last:
+                choice ^= ((2 << level) - 1) << (d - 1 - level)
+        for c in range(count):
+            store(out, at + c, stack[256 * level + c])
+    return 0
+
+
+@lru_cache(maxsize=None)
+def folding_parts(kind: str, dtype: str) -> Entry:
+    inner = wide(dtype)
+    scope = {"read": READ[dtype], "write": READ[dtype], "load": LOAD[dtype], "store": STORE[dtype]}
+    scope |= {"piles": buffer(NUMBA[inner], 33 * BLOCK), "combine": elements.combine(kind, inner)}
+    return entry_of(fold_parts, f"{kind}_{dtype}", specialise(nodes.WALK, scope))
+
+
+@kernel
+def fold(call: Any, *parts: Array, kind: str) -> Any:
+    first = parts[0] if parts else None
+    if first is None or any(p.shape != first.shape or p.dtype != first.dtype for p in parts) or kind not in KINDS:
+        return NotImplemented  # the reference tells what is wrong
+    if len(parts) == 1:
+        return first
+    if first.dtype.name not in READ:
+        return NotImplemented
+    out = call.empty(first.shape, first.dtype)
+    rows = [contiguous(call, part) for part in parts]
+    tasks = -(-first.size // BLOCK)
+    words = (len(parts), first.size, *rows)
+    call.launch(folding_parts(kind, first.dtype.name), out, *words, tasks=tasks, cost=30.0 * len(parts))
+    return out
+
+
+KINDS = ("sum", "prod", "max", "min")

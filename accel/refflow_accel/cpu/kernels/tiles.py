@@ -1,0 +1,325 @@
+"""The micro-kernel of contractions: one tile of outputs, in vector registers, by the canonical tree (NUM-CONTRACT).
+
+A tree is a postfix program, `program(k)`: row i is (terms of leaf i, merges that follow it).  The leaf that runs lives in
+registers; finished left siblings wait on a stack.  Only the program decides the bits: the shape of a tile, packing, the
+order of tiles and threads are free.  A leaf starts with a plain product, which has the bits of fma(a, b, -0.0): adding
+-0.0 changes no value, and the product is rounded once either way.  Vectors are written as LLVM IR, any width of which
+LLVM lowers to what the machine has.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from refflow.numerics import LEAF
+
+I64, I32 = ir.IntType(64), ir.IntType(32)
+DEPTH = 32  # levels a stack has room for: 2^32 leaves
+
+
+def _machine() -> tuple[int, int]:
+    """(float32 lanes of a vector, rows of a tile): 16 accumulators of 512 bits, 12 of 256, 16 of 128."""
+    has = binding.get_host_cpu_features()
+    if has.get("avx512f") and has.get("avx512vl") and has.get("avx512bw"):
+        return 16, 8
+    return (8, 6) if has.get("avx2") else (4, 8)
+
+
+LANES, ROWS = _machine()
+FEW = ROWS // 2  # rows of the tile for what is left over
+COLUMNS = 2 * LANES  # of a tile
+SIZE = ROWS * COLUMNS
+
+
+@lru_cache(maxsize=4096)
+def program(k: int) -> np.ndarray[Any, Any]:
+    """The canonical tree over k >= 1 terms as postfix rows (terms of a leaf, merges after it), int64 (leaves, 2)."""
+    rows: list[list[int]] = []
+
+    def node(n: int, merges: int) -> None:
+        if n <= LEAF:
+            rows.append([n, merges])
+        else:
+            half = (n + 1) // 2
+            node(half, 0)
+            node(n - half, merges + 1)  # where the right child ends, its parent ends
+
+    node(k, 0)
+    made = np.array(rows, np.int64)
+    made.flags.writeable = False
+    return made
+
+
+def _constant(n: int) -> Any:
+    return ir.Constant(I64, n)
+
+
+def _pointer(context: Any, b: Any, kind: Any, array: Any, offset: Any) -> Any:
+    return b.gep(context.make_array(kind)(context, b, array).data, [offset])
+
+
+def _loop(b: Any, more: Any, body: Any, start: list[Any]) -> list[Any]:
+    """``while more(values): values = body(values)``, in SSA form."""
+    before = b.block
+    head, inside, after = (b.append_basic_block(name) for name in ("head", "inside", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    values = [b.phi(value.type) for value in start]
+    for phi, value in zip(values, start):
+        phi.add_incoming(value, before)
+    b.cbranch(more(values), inside, after)
+    b.position_at_end(inside)
+    for phi, value in zip(values, body(values)):
+        phi.add_incoming(value, b.block)
+    b.branch(head)
+    b.position_at_end(after)
+    return values
+
+
+class _Arithmetic:
+    """What a step is for an element type: fused for float32, two roundings for float64, wrapping for integers."""
+
+    def __init__(self, b: Any, element: Any) -> None:
+        self.b = b
+        self.vector = ir.VectorType(element, LANES)
+        self.floating = isinstance(element, (ir.FloatType, ir.DoubleType))
+        self.fused = isinstance(element, ir.FloatType)
+        if self.fused:
+            kind = ir.FunctionType(self.vector, [self.vector] * 3)
+            self.fma = cgutils.get_or_insert_function(b.module, kind, f"llvm.fma.v{LANES}f32")
+
+    def times(self, x: Any, y: Any) -> Any:
+        return self.b.fmul(x, y) if self.floating else self.b.mul(x, y)
+
+    def plus(self, x: Any, y: Any) -> Any:
+        return self.b.fadd(x, y) if self.floating else self.b.add(x, y)
+
+    def step(self, x: Any, y: Any, total: Any) -> Any:
+        return self.b.call(self.fma, [x, y, total]) if self.fused else self.plus(total, self.times(x, y))
+
+
+class _Tile:
+    """The code of one tile: `rows` by `vectors` accumulators, named acc[r * vectors + v]."""
+
+    UNROLL = 4
+
+    def __init__(self, b: Any, element: Any, rows: int, vectors: int) -> None:
+        self.b, self.rows, self.vectors, self.element = b, rows, vectors, element
+        self.does = _Arithmetic(b, element)
+        self.size = rows * vectors * LANES
+        self.narrow = ir.VectorType(ir.IntType(1), LANES)
+
+    def at(self, pointer: Any, index: Any) -> Any:
+        return self.b.bitcast(self.b.gep(pointer, [index]), self.does.vector.as_pointer())
+
+    def part(self, pointer: Any, v: int) -> Any:
+        return self.at(pointer, _constant(v * LANES))
+
+    def load(self, pointer: Any) -> Any:
+        return self.b.load(pointer, align=self.element_bytes)
+
+    @property
+    def element_bytes(self) -> int:
+        width = getattr(self.element, "width", 0)
+        return int(width) // 8 if width else (4 if self.does.fused else 8)
+
+    def spread(self, scalar: Any) -> Any:
+        """A scalar in every lane."""
+        start = ir.Constant(self.does.vector, ir.Undefined)
+        zeros = ir.Constant(ir.VectorType(I32, LANES), [0] * LANES)
+        return self.b.shuffle_vector(self.b.insert_element(start, scalar, I32(0)), start, zeros)
+
+    def columns(self, count: Any) -> list[Any]:
+        """The lanes of each vector that lie below `count`."""
+        wide = ir.VectorType(I32, LANES)
+        start = self.b.insert_element(ir.Constant(wide, ir.Undefined), self.b.trunc(count, I32), I32(0))
+        limit = self.b.shuffle_vector(start, start, ir.Constant(wide, [0] * LANES))
+        numbers = (ir.Constant(wide, [v * LANES + lane for lane in range(LANES)]) for v in range(self.vectors))
+        return [self.b.icmp_signed("<", lanes, limit) for lanes in numbers]
+
+    def _masked(self, verb: str) -> Any:
+        vector, pointer = self.does.vector, self.does.vector.as_pointer()
+        letter = "i" if not self.does.floating else "f"
+        name = f"llvm.masked.{verb}.v{LANES}{letter}{self.element_bytes * 8}.p0"
+        if verb == "load":
+            kind = ir.FunctionType(vector, [pointer, I32, self.narrow, vector])
+        else:
+            kind = ir.FunctionType(ir.VoidType(), [vector, pointer, I32, self.narrow])
+        return cgutils.get_or_insert_function(self.b.module, kind, name)
+
+    def load_some(self, pointer: Any, lanes: Any) -> Any:
+        """The elements of the lanes given, zero in the others, whose memory is not touched."""
+        zero = ir.Constant(self.does.vector, None)
+        return self.b.call(self._masked("load"), [pointer, I32(self.element_bytes), lanes, zero])
+
+    def store_some(self, value: Any, pointer: Any, lanes: Any) -> None:
+        self.b.call(self._masked("store"), [value, pointer, I32(self.element_bytes), lanes])
+
+    def present(self, pointer: Any, v: int) -> Any:
+        """The lanes whose tap exists, from one 16-bit word of a step and vector."""
+        word = self.b.load(self.b.gep(pointer, [_constant(v)]))
+        bits = word if LANES == 16 else self.b.trunc(word, ir.IntType(LANES))
+        return self.b.bitcast(bits, self.narrow)
+
+
+def make_tile(rows: int, narrow: bool, taps: bool) -> Any:
+    """The intrinsic that computes one tile; see `build` for what it does.
+
+    narrow: one vector of columns, not two (8-byte elements always have one, of twice the registers).
+    taps: `exists` has 16 bits for each step and vector; an absent tap leaves its accumulator as it was.
+    """
+
+    @intrinsic
+    def tile(
+        context: Any, x: Any, xo: Any, xr: Any, xk: Any, y: Any, yo: Any, yk: Any, exists: Any, eo: Any,
+        tree: Any, first: Any, last: Any, stack: Any, so: Any, final: Any, out: Any, oo: Any, orow: Any,
+        height: Any, width: Any,
+    ) -> Any:  # fmt: skip
+        n = types.int64
+        signature = types.void(x, n, n, n, y, n, n, exists, n, tree, n, n, stack, n, n, out, n, n, n, n)
+
+        def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            """Run leaves [first, last) of the tree on x[xo + r*xr + k*xk] * y[yo + k*yk + j].
+
+            r < rows and j < width; rows from `height` on repeat the last one and are not stored.  The values of the
+            leaves' nodes go onto the stack at `so`; if `final`, the last one is the result, out[oo + r*orow + j].
+            """
+            element = context.get_data_type(signature.args[0].dtype)
+            vectors = 1 if narrow or signature.args[0].dtype.bitwidth == 64 else 2
+            t = _Tile(b, element, rows, vectors)
+            names = "x xo xr xk y yo yk exists eo tree first last stack so final out oo orow height width".split()
+            value = dict(zip(names, args))
+
+            def pointer(name: str, offset: Any) -> Any:
+                return _pointer(context, b, signature.args[names.index(name)], value[name], offset)
+
+            _emit(t, value, pointer, taps)
+            return context.get_dummy_value()
+
+        return signature, build
+
+    return tile
+
+
+def _emit(t: _Tile, value: dict[str, Any], pointer: Any, taps: bool) -> None:
+    """The body of `make_tile`'s intrinsic."""
+    b, rows, vectors = t.b, t.rows, t.vectors
+    inside = t.columns(value["width"])
+    bottom = b.sub(value["height"], _constant(1))
+    offsets = []
+    for r in range(rows):
+        clamped = b.select(b.icmp_signed("<", _constant(r), bottom), _constant(r), bottom)
+        offsets.append(b.mul(clamped, value["xr"]))
+
+    def step(px: Any, py: Any, pe: Any, acc: list[Any] | None) -> tuple[Any, Any, Any, list[Any]]:
+        """One k for the whole tile; without `acc`, the first of a leaf."""
+        right = [t.load_some(t.part(py, v), inside[v]) for v in range(vectors)]
+        there = [t.present(pe, v) for v in range(vectors)] if taps else []
+        made = []
+        for r in range(rows):
+            left = t.spread(b.load(b.gep(px, [offsets[r]])))
+            for v in range(vectors):
+                before = acc[r * vectors + v] if acc is not None else ir.Constant(t.does.vector, None)
+                if acc is None:
+                    after = t.does.times(left, right[v])
+                    if taps and t.does.floating:
+                        before = ir.Constant(t.does.vector, [-0.0] * LANES)
+                else:
+                    after = t.does.step(left, right[v], before)
+                made.append(b.select(there[v], after, before) if taps else after)
+        pe = b.gep(pe, [_constant(vectors)]) if taps else pe
+        return b.gep(px, [value["xk"]]), b.gep(py, [value["yk"]]), pe, made
+
+    def steps(count: int) -> Any:
+        def body(values: list[Any]) -> list[Any]:
+            left, px, py, pe, *acc = values
+            for _ in range(count):
+                px, py, pe, acc = step(px, py, pe, acc)
+            return [b.sub(left, _constant(count)), px, py, pe, *acc]
+
+        return body
+
+    def at_least(n: int) -> Any:
+        return lambda values: b.icmp_signed(">=", values[0], _constant(n))
+
+    def merge(values: list[Any]) -> list[Any]:
+        """The left sibling, from the stack, plus the node in registers."""
+        left, top, *acc = values
+        top = b.gep(top, [_constant(-t.size)])
+        return [b.sub(left, _constant(1)), top] + [t.does.plus(t.load(t.part(top, q)), a) for q, a in enumerate(acc)]
+
+    def leaf(values: list[Any]) -> list[Any]:
+        i, px, py, pe, top = values
+        two = b.add(i, i)
+        terms = b.load(b.gep(tree, [two]))
+        merges = b.load(b.gep(tree, [b.add(two, _constant(1))]))
+        px, py, pe, acc = step(px, py, pe, None)
+        values = _loop(b, at_least(t.UNROLL), steps(t.UNROLL), [b.sub(terms, _constant(1)), px, py, pe, *acc])
+        _, px, py, pe, *acc = _loop(b, at_least(1), steps(1), values)
+        _, top, *acc = _loop(b, at_least(1), merge, [merges, top, *acc])
+        i = b.add(i, _constant(1))
+        with b.if_else(b.and_(result, b.icmp_signed("==", i, value["last"]))) as (done, goes_on):
+            with done:
+                store(acc)
+            with goes_on:
+                for q, a in enumerate(acc):
+                    b.store(a, t.part(top, q), align=t.element_bytes)
+        return [i, px, py, pe, b.gep(top, [_constant(t.size)])]
+
+    def store(acc: list[Any]) -> None:
+        place = pointer("out", value["oo"])
+        for r in range(rows):
+            with b.if_then(b.icmp_signed("<", _constant(r), value["height"])):
+                for v in range(vectors):
+                    t.store_some(acc[r * vectors + v], t.part(place, v), inside[v])
+            place = b.gep(place, [value["orow"]])
+
+    tree = pointer("tree", _constant(0))
+    result = b.icmp_signed("!=", value["final"], _constant(0))
+    start = [pointer("x", value["xo"]), pointer("y", value["yo"]), pointer("exists", value["eo"])]
+    more = lambda values: b.icmp_signed("<", values[0], value["last"])  # noqa: E731
+    _loop(b, more, leaf, [value["first"], *start, pointer("stack", value["so"])])
+
+
+def make_stack(count: int) -> Any:
+    """The intrinsic ``stack(like)``: `count` elements of the dtype of `like` on the caller's stack, 64 bytes aligned."""
+
+    @intrinsic
+    def stack(context: Any, like: Any) -> Any:
+        kind = types.Array(like.dtype, 1, "C")
+
+        def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            with b.goto_entry_block():
+                room = b.alloca(ir.ArrayType(context.get_data_type(like.dtype), count))
+                room.align = 64
+            data = b.bitcast(room, context.get_data_type(like.dtype).as_pointer())
+            made = context.make_array(kind)(context, b)
+            size = context.get_constant(types.intp, like.dtype.bitwidth // 8)
+            shape, strides = (
+                cgutils.pack_array(b, [word]) for word in (context.get_constant(types.intp, count), size)
+            )  # fmt: skip
+            context.populate_array(made, data=data, shape=shape, strides=strides, itemsize=size, meminfo=None)
+            return made._getvalue()
+
+        return kind(like), build
+
+    return stack
+
+
+@intrinsic
+def aligned(context: Any, array: Any) -> Any:
+    """The index of the first element of a flat array whose address is a multiple of 64."""
+
+    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, b, args[0]).data
+        away = b.and_(b.neg(b.ptrtoint(data, I64)), _constant(63))
+        return b.udiv(away, _constant(array.dtype.bitwidth // 8))
+
+    return types.int64(array), build

@@ -1,0 +1,79 @@
+"""The simulator of Numba-CUDA, its known traps mended, for tests without a device.
+
+Part of ACC-CUDA-SIM of spec/text/acceleration.md.  The traps, and what is done about each:
+* `cuda.fma` is a product and a sum, rounded twice: replaced by the exact one;
+* `libdevice` functions answer NaN: kernels call none (tests/accel/cuda/test_ptx.py sees to it);
+* float32 with a Python float stays float32 here and is float64 on the device: kernels and scalar sources name the type of
+  every constant, and the gate on PTX compiles the same text with the device's rules;
+* two shared arrays made on one source line are one array: kernels make each on a line of its own;
+* integer overflow and invalid operations warn in each simulated thread: they are what is meant, so they are silent;
+* array arguments are copied in and out of every launch, so aliases would part: `Flat` goes through as it is;
+* the main thread spins while the simulated ones work: it waits for them instead.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+i64, f32, f64 = np.int64, np.float32, np.float64
+u16 = np.uint16
+
+
+def u8(value: Any) -> Any:
+    """The low 8 bits."""
+    return np.uint8(int(value) & 0xFF)
+
+
+def i8(value: Any) -> Any:
+    """The low 8 bits, signed."""
+    return u8(value).view(np.int8)
+
+
+def s32(value: Any) -> Any:
+    """The low 32 bits, signed."""
+    return np.uint32(int(value) & 0xFFFFFFFF).view(np.int32)
+
+
+class Flat:
+    """A kernel's view of memory from an address on."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+
+    def __getitem__(self, i: int) -> Any:
+        if i < 0:
+            raise IndexError(f"index {i} is before the array")
+        return self.array[i]
+
+    def __setitem__(self, i: int, value: Any) -> None:
+        if i < 0:
+            raise IndexError(f"index {i} is before the array")
+        self.array[i] = value
+
+
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c of float32, rounded once: the reference's, with a short cut for what binary64 cannot round twice."""
+    total = float(a) * float(b) + float(c)
+    if struct.unpack("<q", struct.pack("<d", total))[0] & 0xFFFFFFF:
+        return np.float32(total)
+    from refflow.numerics.rounding import fma32
+
+    return np.float32(fma32(a, b, c))
+
+
+def mend() -> None:
+    """Puts the remedies in place; once is enough."""
+    from numba.cuda.simulator import kernel, kernelapi
+
+    def run_quietly(self: Any) -> None:
+        with np.errstate(all="ignore"):
+            run_thread(self)
+
+    kernelapi.FakeCUDAModule.fma = lambda self, a, b, c: fma(a, b, c)
+    run_thread = kernel.BlockThread.run
+    kernel.BlockThread.run = run_quietly

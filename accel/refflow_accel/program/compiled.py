@@ -1,0 +1,98 @@
+"""Compiled programs: a graph's call, carried out natively from its second time on.
+
+Implements ACC-PROGRAM of spec/text/acceleration.md.  The first call is the interpreter's, recorded.  Later ones copy the
+inputs into place, point the program at the present arrays of the variables and at free buffers for their next values,
+and run.  Values stay immutable: a buffer is written again only when nobody holds it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from refflow.graph.execute import carry_out, execute, numbered
+from refflow.graph.logical import LogicalGraph
+from refflow.ir import Meta, Value
+from refflow.kernels import Backend
+from refflow.state import Override, settings
+
+from ..cpu.registry import ELEMENTWISE
+from .local import LocalProgram, RecordingBackend
+from .native import Native
+from .passes import drop_unused, fold_constants, fuse, transposed_products
+
+Array = np.ndarray[Any, Any]
+Where = tuple[str, int, int]  # "input", "scalar" or "variable"; its index; the rank
+
+
+class CompiledProgram:
+    """One traced graph on one back end; call it with the inputs and scalars of a call.
+
+    Errors: those of the graph's primitives.  Source: ACC-PROGRAM.
+    """
+
+    def __init__(self, graph: LogicalGraph, backend: Backend) -> None:
+        self.graph, self.backend = graph, backend
+        self._recorded: Recorded | None = None
+        self._native: Native | None = None
+        self._interpreted = False  # whether the interpreter must do it for ever
+
+    def __call__(self, inputs: Sequence[Value], scalars: Sequence[float]) -> tuple[list[Value], dict[int, Value]]:
+        """Outputs, and the next values of the variables by index."""
+        if self._interpreted:
+            return execute(self.graph, inputs, scalars)
+        if self._recorded is None:
+            return self._record(inputs, scalars)
+        if self._native is None:
+            recorded = self._recorded
+            self._native = Native(recorded.program, recorded.given, recorded.results, self.backend)
+        done = self._native(self.graph, inputs, scalars)
+        return execute(self.graph, inputs, scalars) if done is None else done  # bad data: the kernels of the reference tell
+
+    def _record(self, inputs: Sequence[Value], scalars: Sequence[float]) -> tuple[list[Value], dict[int, Value]]:
+        graph, generator = self.graph, settings().generator
+        state = {i: v.cell.value for i, v in enumerate(graph.variables) if v.value is not None}
+        given: dict[Where, Array] = {}
+        seen_inputs = [_seen(value, "input", i, given) for i, value in enumerate(inputs)]
+        seen_scalars = [_seen(value, "scalar", i, given) for i, value in enumerate(numbered(graph, scalars))]
+        seen_state = {i: _seen(value, "variable", i, given) for i, value in state.items()}
+        alone: dict[int, Where] = {}
+        for where, array in given.items():  # ranks that share one array read it once
+            alone.setdefault(id(array), where)
+        arrays = [given[where] for where in alone.values()]
+        recorder = RecordingBackend(self.backend, arrays, (generator.next_global, generator.next_local))
+        backends = {type: recorder if one is self.backend else one for type, one in settings().backends.items()}
+        with Override(backends=backends):
+            outputs, updates = carry_out(graph, seen_inputs, seen_state, seen_scalars)
+        if recorder.looked:
+            self._interpreted = True
+            return outputs, updates
+        made: dict[tuple[str, int], Value] = {("output", i): value for i, value in enumerate(outputs)}
+        made.update({("update", i): value for i, value in updates.items()})
+        results = {mark: (v.meta, {rank: recorder.number(a) for rank, a in v.shards.items()}) for mark, v in made.items()}
+        program = recorder.program
+        program.results = list(dict.fromkeys(number for _, shards in results.values() for number in shards.values()))
+        self._recorded = Recorded(program, list(alone.values()), results)
+        return outputs, updates
+
+
+class Recorded:
+    """A local program, where its given arrays come from, and what its results are."""
+
+    def __init__(
+        self, program: LocalProgram, given: list[Where], results: Mapping[tuple[str, int], tuple[Meta, dict[int, int]]]
+    ) -> None:
+        program = transposed_products(fold_constants(program))
+        self.program = fuse(drop_unused(program), ELEMENTWISE)
+        self.given, self.results = given, results
+
+
+def _seen(value: Value, kind: str, index: int, given: dict[Where, Array]) -> Value:
+    """`value` with arrays of its own identity: no other value's, though they may share memory."""
+    views: dict[int, Array] = {}
+    shards = {}
+    for rank, array in value.shards.items():
+        shards[rank] = given[kind, index, rank] = views.setdefault(id(array), array.view())
+    return Value(value.meta, shards)

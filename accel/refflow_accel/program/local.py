@@ -1,0 +1,115 @@
+"""Local programs: the kernel calls of one graph call, in order, on numbered arrays.
+
+Implements ACC-RECORD of spec/text/acceleration.md.  What the interpreter of graphs asks of the back end while it carries
+a graph out is written down; boxing, micro-steps and the ranks of this process are in it like anything else.  Everything
+above the kernels depends on metas only, so the same list serves every later call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from refflow.kernels import Backend, Kernel
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class LocalCall:
+    """A kernel on arrays, by number; `random` calls carry a stream relative to the first draw of the graph call."""
+
+    name: str
+    inputs: tuple[int, ...]
+    attrs: Mapping[str, Any]
+    outputs: tuple[int, ...]
+
+    @property
+    def random(self) -> bool:
+        """Whether the call draws numbers."""
+        return "stream" in self.attrs
+
+
+@dataclass(eq=False)
+class LocalProgram:
+    """Calls in order; `arrays` holds an example of each numbered array (of a constant, its value)."""
+
+    arrays: list[Array]
+    calls: list[LocalCall]
+    constants: set[int] = field(default_factory=set)
+    results: list[int] = field(default_factory=list)  # arrays that must exist after the calls
+
+    def add(self, example: Array) -> int:
+        """A new numbered array like `example`."""
+        self.arrays.append(example)
+        return len(self.arrays) - 1
+
+    def uses(self) -> dict[int, list[int]]:
+        """array -> the indices of the calls that read it."""
+        read: dict[int, list[int]] = {}
+        for i, call in enumerate(self.calls):
+            for number in dict.fromkeys(call.inputs):
+                read.setdefault(number, []).append(i)
+        return read
+
+    def makers(self) -> dict[int, int]:
+        """array -> the index of the call that makes it."""
+        return {number: i for i, call in enumerate(self.calls) for number in call.outputs}
+
+
+class RecordingBackend:
+    """Computes with another back end and writes its calls down."""
+
+    def __init__(self, inner: Backend, given: list[Array], ordinals: tuple[int, int]) -> None:
+        self.name = inner.name
+        self.program = LocalProgram([], [])
+        self.looked = False  # whether somebody read numbers, which another call might read differently
+        self._inner = inner
+        self._ordinals = ordinals
+        self._number: dict[int, int] = {}
+        self._alive: list[Any] = []  # so that no two arrays ever have one id
+        for array in given:
+            self._enter(array)
+
+    def _enter(self, array: Array) -> int:
+        self._alive.append(array)
+        self._number[id(array)] = number = self.program.add(array)
+        return number
+
+    def number(self, array: Array) -> int:
+        """The number of an array; one never seen before is a constant."""
+        if id(array) not in self._number:
+            self.program.constants.add(self._enter(array))
+        return self._number[id(array)]
+
+    def kernel(self, name: str) -> Kernel:
+        inner = self._inner.kernel(name)
+
+        def run(*arrays: Array, **attrs: Any) -> Any:
+            made = inner(*arrays, **attrs)
+            results = made if isinstance(made, tuple) else (made,)
+            if all(any(result is array for array in arrays) for result in results):
+                return made  # nothing to do, such as putting together one whole part
+            inputs = tuple(self.number(array) for array in arrays)
+            outputs = tuple(self._enter(result) for result in results)
+            if "stream" in attrs:
+                local = attrs["stream"] % 2
+                attrs = {**attrs, "stream": attrs["stream"] - 2 * self._ordinals[local]}
+            self.program.calls.append(LocalCall(name, inputs, attrs, outputs))
+            return made
+
+        return run
+
+    def from_host(self, array: Array) -> Array:
+        return self._inner.from_host(array)
+
+    def to_host(self, array: Array) -> Array:
+        self.looked = True
+        host: Array = self._inner.to_host(array)
+        return host
+
+    def shape(self, array: Array) -> tuple[int, ...]:
+        return self._inner.shape(array)

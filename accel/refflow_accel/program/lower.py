@@ -1,0 +1,177 @@
+"""Lowering: a local program as rows of native kernels, with every address relative to some base.
+
+Implements ACC-LOWER of spec/text/acceleration.md.  The kernels are the back end's own functions, given a `Call` that
+writes launches down; what has no native kernel becomes a step on the host between two runs of rows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from refflow.kernels import Backend
+
+from ..cpu.abi import Call, Entry, address, parts, word
+from ..cpu.chain import apply_chain
+from ..cpu.registry import NATIVE, VIEWS
+from .layout import Span, place
+from .local import LocalCall, LocalProgram
+from .passes import CHAIN
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(eq=False)
+class Base:
+    """A piece of memory: within a call (`owner` None: in the arena), or somebody's, by number."""
+
+    array: Array
+    owner: tuple[str, int] | None = None
+    first: int = -1
+    last: int = -1
+
+    def touched(self, row: int) -> None:
+        """Notes that a row reads or writes it."""
+        self.first = row if self.first < 0 else self.first
+        self.last = row
+
+
+@dataclass(eq=False)
+class Row:
+    """A launch: the kernel, its words, and which words are addresses (word, base, offset)."""
+
+    kernel: Entry
+    words: list[int]
+    addresses: list[tuple[int, int, int]]
+    tasks: int
+    parts: int
+
+
+@dataclass(eq=False)
+class HostStep:
+    """A reference kernel between rows: operands and results as (base, offset, example array)."""
+
+    kernel: Callable[..., Any]
+    call: LocalCall
+    operands: list[tuple[int, int, Array]]
+    results: list[tuple[int, int, Array]]
+
+
+@dataclass(eq=False)
+class Lowered:
+    """Rows and host steps in order, the bases, and where each numbered array lies."""
+
+    items: list[Row | HostStep] = field(default_factory=list)
+    bases: list[Base] = field(default_factory=list)
+    draws: list[tuple[int, int, int]] = field(default_factory=list)  # (base of the numbers, relative stream, local?)
+
+
+class Lowering(Call):
+    """A `Call` that writes launches down."""
+
+    def __init__(self, program: LocalProgram, owners: dict[int, tuple[str, int]], backend: Backend) -> None:
+        self.out = Lowered()
+        self._program, self._backend = program, backend
+        self._starts: list[tuple[int, int]] = []  # (address, base), sorted
+        self.arrays: dict[int, Array] = {}
+        self._call: LocalCall | None = None
+        for number, owner in owners.items():
+            self.arrays[number] = self._own(np.empty(program.arrays[number].shape, program.arrays[number].dtype), owner)
+        for number in program.constants:
+            self.arrays[number] = self._constant(program.arrays[number])
+
+    def _constant(self, array: Array) -> Array:
+        """A constant in memory of its own; one of a single value is one number seen in every place."""
+        if array.size > 1 and not any(array.strides):
+            cell = self._own(array[(0,) * array.ndim].copy(), ("constant", 0))
+            return np.broadcast_to(cell, array.shape)
+        return self._own(np.array(array, order="C"), ("constant", 0))
+
+    def _own(self, array: Array, owner: tuple[str, int] | None) -> Array:
+        if array.size:
+            insort(self._starts, (address(array), len(self.out.bases)))
+            self.out.bases.append(Base(array, owner))
+        return array
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        return self._own(np.empty(shape, dtype), None)
+
+    def scratch(self, shape: Any, dtype: Any) -> Array:
+        return self._own(np.empty(shape, dtype), None)
+
+    def numbers(self, *values: int) -> Array:
+        array = self._own(super().numbers(*values), ("numbers", len(self.out.draws)))
+        assert self._call is not None
+        self.out.draws.append((len(self.out.bases) - 1, self._call.attrs["stream"] // 2, self._call.attrs["stream"] % 2))
+        return array
+
+    def where(self, array: Array) -> tuple[int, int]:
+        """The base an array lies in and its offset there, in bytes."""
+        start = address(array)
+        found, base = self._starts[bisect_right(self._starts, (start, len(self.out.bases))) - 1]
+        assert found <= start < found + self.out.bases[base].array.nbytes, "an array from nowhere"
+        return base, start - found
+
+    def launch(self, kernel: Entry, *arguments: Any, tasks: int, cost: float) -> None:
+        if tasks <= 0:
+            return
+        row = Row(kernel, [], [], tasks, parts(tasks, cost))
+        for i, argument in enumerate(arguments):
+            if isinstance(argument, np.ndarray):
+                if argument.size:
+                    base, offset = self.where(argument)
+                    row.addresses.append((i, base, offset))
+                    self.out.bases[base].touched(len(self.out.items))
+                row.words.append(0)
+            else:
+                row.words.append(word(argument))
+        self.out.items.append(row)
+
+    def lower(self) -> Lowered:
+        """Every call in order."""
+        for call in self._program.calls:
+            self._call = call
+            operands = [self.arrays[number] for number in call.inputs]
+            made = self._carry_out(call, operands)
+            for number, array in zip(call.outputs, made, strict=True):
+                self.arrays[number] = array
+        return self.out
+
+    def _carry_out(self, call: LocalCall, operands: list[Array]) -> Sequence[Array]:
+        if call.name == CHAIN:
+            results: Sequence[Array] = apply_chain(self, call.attrs["chain"], *operands)
+            return results
+        made: Any = NotImplemented
+        if call.name in VIEWS:
+            made = self._backend.kernel(call.name)(*operands, **call.attrs)
+        elif call.name in NATIVE:
+            made = NATIVE[call.name](self, *operands, **call.attrs)
+        if made is NotImplemented:
+            return self._on_host(call, operands)
+        return made if isinstance(made, tuple) else (made,)
+
+    def _on_host(self, call: LocalCall, operands: list[Array]) -> list[Array]:
+        """A step of the host, its results in arrays of their own."""
+        at = len(self.out.items)
+        results = [self.empty(self._program.arrays[n].shape, self._program.arrays[n].dtype) for n in call.outputs]
+        step = HostStep(self._backend.kernel(call.name), call, [], [])
+        for arrays, into in ((operands, step.operands), (results, step.results)):
+            for array in arrays:
+                base, offset = self.where(array) if array.size else (-1, 0)
+                if base >= 0:
+                    self.out.bases[base].touched(at)
+                into.append((base, offset, array))
+        self.out.items.append(step)
+        return results
+
+
+def arena(lowered: Lowered) -> tuple[dict[int, int], int]:
+    """base -> its offset in the arena, and the arena's size."""
+    inner = [i for i, base in enumerate(lowered.bases) if base.owner is None and base.first >= 0]
+    spans = [Span(lowered.bases[i].array.nbytes, lowered.bases[i].first, lowered.bases[i].last) for i in inner]
+    offsets, size = place(spans)
+    return dict(zip(inner, offsets, strict=True)), size

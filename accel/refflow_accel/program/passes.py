@@ -1,0 +1,182 @@
+"""Passes on local programs: constants, products written transposed, and elementwise chains.
+
+Implements ACC-FOLD, ACC-TRANSPOSED and ACC-FUSE of spec/text/acceleration.md.  Each is a function from program to
+program that changes no bit: the same kernels see the same numbers in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..chains import Chain, Step
+from .local import LocalCall, LocalProgram
+
+CHAIN = "chain"  # the name of a fused call; its attribute `chain` says what it does
+MOST_INPUTS, MOST_STEPS = 14, 40  # of a chain: more would spill registers and compile long
+
+
+def fold_constants(program: LocalProgram) -> LocalProgram:
+    """Drops calls on constants alone: their recorded results are what they would give again (ACC-FOLD)."""
+    constants = set(program.constants)
+    calls = []
+    for call in program.calls:
+        if call.random or not constants.issuperset(call.inputs):
+            calls.append(call)
+        else:
+            constants.update(call.outputs)
+    arrays = [uniform(a) if i in constants else a for i, a in enumerate(program.arrays)]
+    return replace(program, arrays=arrays, calls=calls, constants=constants)
+
+
+def uniform(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array of one value throughout as that value seen in every place: nothing to read from memory."""
+    if array.size <= 1 or 0 in array.strides:
+        return array
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
+    return np.broadcast_to(array.reshape(-1)[0:1].copy().reshape(()), array.shape) if (bits == bits[0]).all() else array
+
+
+def drop_unused(program: LocalProgram) -> LocalProgram:
+    """Drops calls whose results nobody reads; those that draw or may refuse data stay out of nobody's way either."""
+    needed = set(program.results)
+    calls = []
+    for call in reversed(program.calls):
+        if not needed.isdisjoint(call.outputs):
+            needed.update(call.inputs)
+            calls.append(call)
+    return replace(program, calls=calls[::-1])
+
+
+def transposed_products(program: LocalProgram) -> LocalProgram:
+    """(x y)^T as y^T x^T where only the transpose is used: a product of two numbers does not depend on their order, nor
+    a fused multiply-add on that of its factors (ACC-TRANSPOSED)."""
+    uses, results = program.uses(), set(program.results)
+    arrays, calls = list(program.arrays), list(program.calls)
+    extra: dict[int, list[LocalCall]] = {}
+    for i, call in enumerate(program.calls):
+        if call.name != "matmul":
+            continue
+        readers = uses.get(call.outputs[0], [])
+        if len(readers) != 1 or call.outputs[0] in results:
+            continue
+        flip = program.calls[readers[0]]
+        rank = program.arrays[call.outputs[0]].ndim
+        swap = (*range(rank - 2), rank - 1, rank - 2)
+        if flip.name != "transpose" or tuple(flip.attrs["perm"]) != swap:
+            continue
+        sides = []
+        for number in reversed(call.inputs):
+            arrays.append(arrays[number].swapaxes(-1, -2))
+            ndim = arrays[number].ndim
+            perm = (*range(ndim - 2), ndim - 1, ndim - 2)
+            sides.append(LocalCall("transpose", (number,), {"perm": perm}, (len(arrays) - 1,)))
+        if any(arrays[number].ndim < 2 for number in call.inputs):
+            continue
+        product = LocalCall("matmul", tuple(side.outputs[0] for side in sides), call.attrs, flip.outputs)
+        extra[i] = [*sides, product]
+        calls[readers[0]] = LocalCall("nothing", (), {}, ())
+    made: list[LocalCall] = []
+    for i, call in enumerate(calls):
+        made += extra.get(i, [call] if call.name != "nothing" else [])
+    return replace(program, arrays=arrays, calls=made)
+
+
+def fuse(program: LocalProgram, elementwise: Collection[str]) -> LocalProgram:
+    """Puts elementwise calls of one shape together where no path leads out of a group and back into it (ACC-FUSE)."""
+    groups = _Groups(program, elementwise)
+    calls = [
+        program.calls[members[0]] if len(members) == 1 and program.calls[members[0]].name not in elementwise
+        else _chain(program, members, groups.uses)
+        for members in groups.ordered()
+    ]  # fmt: skip
+    return replace(program, calls=calls)
+
+
+class _Groups:
+    """Which calls are carried out together; sets of groups are bits of an int."""
+
+    def __init__(self, program: LocalProgram, elementwise: Collection[str]) -> None:
+        self.program, self.uses, self.makers = program, program.uses(), program.makers()
+        self.members: dict[int, list[int]] = {}
+        self.group: dict[int, int] = {}  # call -> group
+        self.before: dict[int, int] = {}  # group -> the groups it depends on, however far
+        for i, call in enumerate(program.calls):
+            sources = [self.group[self.makers[n]] for n in dict.fromkeys(call.inputs) if n in self.makers]
+            sources = list(dict.fromkeys(sources))
+            if fits(program, call, elementwise):
+                joined = next((g for g in reversed(sources) if self._may_join(g, i, sources, elementwise)), None)
+                if joined is not None:
+                    self._join(joined, i, sources)
+                    continue
+            self.members[i], self.group[i] = [i], i
+            self.before[i] = self._all_before(sources)
+
+    def _all_before(self, sources: list[int]) -> int:
+        before = 0
+        for g in sources:
+            before |= self.before[g] | 1 << g
+        return before
+
+    def _may_join(self, g: int, i: int, sources: list[int], elementwise: Collection[str]) -> bool:
+        calls, arrays = self.program.calls, self.program.arrays
+        first = calls[self.members[g][0]]
+        if not fits(self.program, first, elementwise) or len(self.members[g]) >= MOST_STEPS:
+            return False
+        if arrays[first.outputs[0]].shape != arrays[calls[i].outputs[0]].shape:
+            return False
+        inside = {n for m in self.members[g] for n in calls[m].outputs}
+        inputs = {n for m in (*self.members[g], i) for n in calls[m].inputs} - inside
+        if len(inputs) > MOST_INPUTS:
+            return False
+        return not any(self.before[other] >> g & 1 for other in sources if other != g)
+
+    def _join(self, g: int, i: int, sources: list[int]) -> None:
+        self.members[g].append(i)
+        self.group[i] = g
+        gained = self._all_before([other for other in sources if other != g])
+        if gained & ~self.before[g]:
+            for other, before in self.before.items():
+                if other == g or before >> g & 1:
+                    self.before[other] = before | gained
+
+    def ordered(self) -> list[list[int]]:
+        """The groups, each after all it depends on, otherwise in program order."""
+        waiting = sorted(self.members)
+        done, order = 0, []
+        while waiting:
+            later = []
+            for g in waiting:
+                if self.before[g] & ~done:
+                    later.append(g)
+                else:
+                    order.append(self.members[g])
+                    done |= 1 << g
+            assert len(later) < len(waiting), "a group depends on itself"
+            waiting = later
+        return order
+
+
+def fits(program: LocalProgram, call: LocalCall, elementwise: Collection[str]) -> bool:
+    """Whether a call can be a step of a chain."""
+    return call.name in elementwise and len(call.outputs) == 1
+
+
+def _chain(program: LocalProgram, members: list[int], uses: dict[int, list[int]]) -> LocalCall:
+    """The calls of one group as one."""
+    calls = [program.calls[m] for m in members]
+    inside = {call.outputs[0] for call in calls}
+    inputs = list(dict.fromkeys(n for call in calls for n in call.inputs if n not in inside))
+    index = {n: i for i, n in enumerate(inputs)}
+    steps = []
+    for call in calls:
+        operands = tuple(index[n] for n in call.inputs)
+        steps.append(Step(call.name, operands, program.arrays[call.outputs[0]].dtype.name))
+        index[call.outputs[0]] = len(inputs) + len(steps) - 1
+    own, results = set(members), set(program.results)
+    outputs = [n for n in sorted(inside, key=index.__getitem__) if n in results or not own.issuperset(uses.get(n, ()))]
+    chain = Chain(tuple(program.arrays[n].dtype.name for n in inputs), tuple(steps), tuple(index[n] for n in outputs))
+    return LocalCall(CHAIN, tuple(inputs), {"chain": chain}, tuple(outputs))

@@ -1,0 +1,18 @@
+"""The scalar functions of both back ends: one text (`dialect`), instantiated for the CPU, for CUDA and for plain Python.
+
+Implements ACC-SCALAR of spec/text/acceleration.md.  `instantiate` gives the text a target, `target_cpu.cpu()` and
+`instantiate.python()` are two of them; `blocks` has the vectorised forms on float32 buffers.
+"""
+
+from __future__ import annotations
+
+from .instantiate import FLOAT32, Target, instantiate, python
+
+__all__ = ["FLOAT32", "Target", "instantiate", "python", "cpu"]
+
+
+def cpu():  # type: ignore[no-untyped-def]
+    """Return the scalar functions compiled for this CPU, by name (imports Numba)."""
+    from .target_cpu import cpu as compiled
+
+    return compiled()

@@ -1,0 +1,243 @@
+"""Fast forms for the CPU's vector units: a float64 value of each function to a relative error far below 2^-35.
+
+No tables, no branches, no conversions between integers and floats: LLVM turns a loop of them into vector code.  A NaN
+means "ask the accurate function", which is right everywhere.  `blocks` accepts a value only where all numbers within
+its error round alike, so none of this is part of a definition.  Polynomials: polynomials.py, by make_tables.py.
+"""
+
+from __future__ import annotations
+
+from .dialect import F32, F64, INF64, NAN64, Truth, bits64, f64, from64, sqrt64
+from .polynomials import COS, ERF, EXP, EXPM1, LOG, LOG_THIRD, SIN, TAIL, TAIL_SCALE, TANH
+from .tables import MAGIC
+
+PER_LN2 = 1.4426950408889634
+LN2 = 0.6931471805599453
+SQRT_HALF = 0x3FE6A09E667F3BCD  # bits of sqrt(1/2)
+BIASED = 1023 << 52
+FRACTION = 0xFFFFFFFFFFFFF
+WHOLE = 4503599627370496.0  # 2^52
+WHOLE_BITS = 0x4330000000000000
+PER_QUARTER = 0.6366197723675814  # 2 / pi
+# pi/2 in parts: the first two have 33 bits, so that a multiple of up to 2^20 is exact
+QUARTER1, QUARTER2, QUARTER3 = 1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21
+REACH = 1000000.0  # |x| up to which three parts are enough
+HALF_ROOT = 0.7071067811865476
+
+
+def _exp(c: F64) -> F64:
+    """Return exp(c) for -744 < c < 709 or NaN."""
+    t = c * PER_LN2 + MAGIC
+    r = c - (t - MAGIC) * LN2
+    s = r * r
+    q = s * s
+    p = (
+        ((EXP[0] + EXP[1] * r) + (EXP[2] + EXP[3] * r) * s)
+        + ((EXP[4] + EXP[5] * r) + (EXP[6] + EXP[7] * r) * s) * q
+        + (EXP[8] + EXP[9] * r) * (q * q)
+    )
+    return from64(bits64(p) + (bits64(t) << 52))
+
+
+def exp(x32: F32) -> F64:
+    """exp: 2^n exp(r), |r| <= ln(2)/2."""
+    x = f64(x32)
+    c = 90.0 if x > 90.0 else x
+    return _exp(-105.0 if c < -105.0 else c)
+
+
+def sigmoid(x32: F32) -> F64:
+    """1 / (1 + exp(-x))."""
+    x = f64(x32)
+    c = 105.0 if x > 105.0 else x
+    return 1.0 / (1.0 + _exp(-(-105.0 if c < -105.0 else c)))
+
+
+def expm1(x32: F32) -> F64:
+    """2^n (exp(r) - 1) + (2^n - 1)."""
+    x = f64(x32)
+    c = 90.0 if x > 90.0 else x
+    c = -105.0 if c < -105.0 else c
+    t = c * PER_LN2 + MAGIC
+    r = c - (t - MAGIC) * LN2
+    s = r * r
+    q = s * s
+    p = (
+        ((EXPM1[0] + EXPM1[1] * r) + (EXPM1[2] + EXPM1[3] * r) * s)
+        + ((EXPM1[4] + EXPM1[5] * r) + (EXPM1[6] + EXPM1[7] * r) * s) * q
+        + (EXPM1[8] + EXPM1[9] * r) * (q * q)
+    )
+    scale = from64((bits64(t) << 52) + BIASED)
+    return (p * r) * scale + (-0.0 if scale == 1.0 else scale - 1.0)  # x + -0.0 is x, of -0 too
+
+
+def tanh(x32: F32) -> F64:
+    """1 - 2 / (exp(2|x|) + 1); below 0.35 an odd polynomial."""
+    x = f64(x32)
+    a = -x if x < 0.0 else x
+    a = 10.0 if a > 10.0 else a
+    large = 1.0 - 2.0 / (_exp(2.0 * a) + 1.0)
+    z = x * x
+    s = z * z
+    small = x * (
+        ((TANH[0] + TANH[1] * z) + (TANH[2] + TANH[3] * z) * s)
+        + ((TANH[4] + TANH[5] * z) + (TANH[6] + TANH[7] * z) * s) * (s * s)
+    )
+    return small if a < 0.35 else (-large if x < 0.0 else large)
+
+
+def _log(c: F64) -> F64:
+    """Return the logarithm of a positive normal float64: e ln 2 + 2 atanh(s), s = (m - 1)/(m + 1), m near 1."""
+    shifted = bits64(c) - SQRT_HALF + BIASED
+    e = from64(((shifted >> 52) & 0xFFF) | WHOLE_BITS) - (WHOLE + 1023.0)
+    m = from64((shifted & FRACTION) + SQRT_HALF)
+    s = (m - 1.0) / (m + 1.0)
+    z = s * s
+    return e * LN2 + s * (2.0 + z * _atanh(z))
+
+
+def _atanh(z: F64) -> F64:
+    """Return (atanh(s)/s - 1) 2/z, z = s^2 <= 0.0294."""
+    q = z * z
+    return ((LOG[0] + LOG[1] * z) + (LOG[2] + LOG[3] * z) * q) + ((LOG[4] + LOG[5] * z) + LOG[6] * q) * (q * q)
+
+
+def log(x32: F32) -> F64:
+    """log of positive finite numbers, NaN otherwise."""
+    x = f64(x32)
+    return _log(x) if (x > 0.0) & (x < INF64) else NAN64
+
+
+def log1p(x32: F32) -> F64:
+    """log(1 + x): as log, but where 1 + x lies in [sqrt(1/2), sqrt(2)), m - 1 is x itself."""
+    x = f64(x32)
+    c = 1.0 + x
+    shifted = bits64(c) - SQRT_HALF + BIASED
+    e = from64(((shifted >> 52) & 0xFFF) | WHOLE_BITS) - (WHOLE + 1023.0)
+    m = from64((shifted & FRACTION) + SQRT_HALF)
+    d = x if e == 0.0 else m - 1.0
+    s = d / (2.0 + d)
+    z = s * s
+    v = (-0.0 if e == 0.0 else e * LN2) + s * (2.0 + z * _atanh(z))
+    return v if (x > -1.0) & (x < INF64) else NAN64
+
+
+def softplus(x32: F32) -> F64:
+    """max(x, 0) + log1p(t), t = exp(-|x|) in (0, 1]."""
+    x = f64(x32)
+    a = -x if x < 0.0 else x
+    t = _exp(-(110.0 if a > 110.0 else a))
+    s = t / (2.0 + t)
+    z = s * s
+    q = z * z
+    p = (
+        ((LOG_THIRD[0] + LOG_THIRD[1] * z) + (LOG_THIRD[2] + LOG_THIRD[3] * z) * q)
+        + ((LOG_THIRD[4] + LOG_THIRD[5] * z) + (LOG_THIRD[6] + LOG_THIRD[7] * z) * q) * (q * q)
+        + (LOG_THIRD[8] + LOG_THIRD[9] * z) * ((q * q) * (q * q))
+    )
+    return (x if x > 0.0 else 0.0) + s * (2.0 + z * p)
+
+
+def erf(x32: F32) -> F64:
+    """x P(x^2/8 - 1), a polynomial of degree 23, clamped at 4 where the answer is 1."""
+    x = f64(x32)
+    c = 4.0 if x > 4.0 else x
+    c = -4.0 if c < -4.0 else c
+    w = c * c * 0.125 - 1.0
+    q = w * w
+    u = q * q
+    v = u * u
+    p0 = ((ERF[0] + ERF[1] * w) + (ERF[2] + ERF[3] * w) * q) + ((ERF[4] + ERF[5] * w) + (ERF[6] + ERF[7] * w) * q) * u
+    p1 = ((ERF[8] + ERF[9] * w) + (ERF[10] + ERF[11] * w) * q) + (
+        (ERF[12] + ERF[13] * w) + (ERF[14] + ERF[15] * w) * q
+    ) * u
+    p2 = ((ERF[16] + ERF[17] * w) + (ERF[18] + ERF[19] * w) * q) + (
+        (ERF[20] + ERF[21] * w) + (ERF[22] + ERF[23] * w) * q
+    ) * u
+    return c * (p0 + (p1 + p2 * v) * v)
+
+
+def gelu(x32: F32) -> F64:
+    """x Phi(x): Phi(-t) = exp(-t^2/2) P(u) / (t + 3), u = (t - 3)/(t + 3)."""
+    x = f64(x32)
+    a = -x if x < 0.0 else x
+    t = 15.0 if a > 15.0 else a
+    inverse = 1.0 / (t + TAIL_SCALE)
+    u = (t - TAIL_SCALE) * inverse
+    q = u * u
+    w = q * q
+    v = w * w
+    p0 = ((TAIL[0] + TAIL[1] * u) + (TAIL[2] + TAIL[3] * u) * q) + (
+        (TAIL[4] + TAIL[5] * u) + (TAIL[6] + TAIL[7] * u) * q
+    ) * w
+    p1 = ((TAIL[8] + TAIL[9] * u) + (TAIL[10] + TAIL[11] * u) * q) + (
+        (TAIL[12] + TAIL[13] * u) + (TAIL[14] + TAIL[15] * u) * q
+    ) * w
+    tail = _exp(-0.5 * (t * t)) * ((p0 + (p1 + (TAIL[16] + TAIL[17] * u) * v) * v) * inverse)
+    return (-15.0 if x < -15.0 else x) * (tail if x < 0.0 else 1.0 - tail)
+
+
+def rsqrt(x32: F32) -> F64:
+    """1 / sqrt(x)."""
+    return 1.0 / sqrt64(f64(x32))
+
+
+def _quarter(x: F64) -> F64:
+    """Return x 2/pi + MAGIC, whose low bits are the number of quarter turns; NaN beyond REACH."""
+    return (x if (x < REACH) & (x > -REACH) else NAN64) * PER_QUARTER + MAGIC
+
+
+def _rest(x: F64, t: F64) -> F64:
+    n = t - MAGIC
+    return ((x - n * QUARTER1) - n * QUARTER2) - n * QUARTER3
+
+
+def _sine(r: F64) -> F64:
+    z = r * r
+    q = z * z
+    return r * (1.0 + z * (((SIN[0] + SIN[1] * z) + (SIN[2] + SIN[3] * z) * q) + (SIN[4] + SIN[5] * z) * (q * q)))
+
+
+def _cosine(r: F64) -> F64:
+    z = r * r
+    q = z * z
+    return 1.0 + z * (
+        ((COS[0] + COS[1] * z) + (COS[2] + COS[3] * z) * q) + ((COS[4] + COS[5] * z) + COS[6] * q) * (q * q)
+    )
+
+
+def _turned(y: F64, half: Truth) -> F64:
+    return -y if half else y
+
+
+def sin(x32: F32) -> F64:
+    """sin by quarter turns."""
+    x = f64(x32)
+    t = _quarter(x)
+    r = _rest(x, t)
+    k = bits64(t)
+    return _turned(_sine(r) if (k & 1) == 0 else _cosine(r), (k & 2) != 0)
+
+
+def cos(x32: F32) -> F64:
+    """cos by quarter turns."""
+    x = f64(x32)
+    t = _quarter(x)
+    r = _rest(x, t)
+    k = bits64(t)
+    return _turned(_cosine(r) if (k & 1) == 0 else _sine(r), ((k + 1) & 2) != 0)
+
+
+def pow(x32: F32, y32: F32) -> F64:
+    """exp(y log |x|), the sign of x for an odd y; NaN for zeros, infinities and fractional powers of negatives."""
+    x = f64(x32)
+    y = f64(y32)
+    a = -x if x < 0.0 else x
+    b = -y if y < 0.0 else y
+    e = y * _log(a) if (a > 0.0) & (a < INF64) & (b < 8388608.0) else NAN64
+    e = 105.0 if e > 105.0 else e
+    p = _exp(-120.0 if e < -120.0 else e)
+    half = 0.5 * b
+    whole = (b + WHOLE) - WHOLE == b
+    odd = (half + WHOLE) - WHOLE != half
+    return p if x > 0.0 else ((-p if odd else p) if whole else NAN64)
