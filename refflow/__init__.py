@@ -9,14 +9,16 @@ from __future__ import annotations
 from math import inf, nan, pi
 from typing import Any as _Any
 
-from . import autograd, data, errors, layout, nn, numerics, optim
+from . import autograd, data, errors, layout, models, nn, numerics, optim
 from .absent import absence as _absence
 from .boxing import comm_log
 from .checkpoint import load, save
 from .errors import RefflowError
 from .explain import explain
 from .functional.arithmetic import *  # noqa: F403
+from .functional.composed import *  # noqa: F403
 from .functional.creation import *  # noqa: F403
+from .functional.einsum import *  # noqa: F403
 from .functional.movement import *  # noqa: F403
 from .functional.reduction import *  # noqa: F403
 from .functional.softmax import *  # noqa: F403

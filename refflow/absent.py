@@ -27,8 +27,7 @@ _BOTH: Mapping[str, str] = {  # functions of flow that are methods too
 _TABLES: Mapping[str, Mapping[str, str]] = {
     "flow": {
         **_BOTH,
-        "einsum": "write it with @ (which broadcasts batch dimensions), transpose, permute and sum",
-        "tensordot": "write it with reshape and @",
+        "tensordot": "write it with einsum(), or reshape and @",
         "device": _PLACE,
         "cuda": f'{_PLACE}; other back ends are bound with flow.bind_device("cuda", name)',
         "Size": "shapes are plain tuples",

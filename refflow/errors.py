@@ -64,6 +64,26 @@ class GraphError(RefflowError, RuntimeError):
     """Code in `build` asks for what a graph cannot do, or a graph is called with what it was not traced for."""
 
 
+class TooManySteps(GraphError):
+    """A graph cannot be cut into that many micro-batches (TIME-REFUSED)."""
+
+
+class PlanError(RefflowError, ValueError):
+    """A plan is malformed, or a proof on it fails: names the rule, the tasks and the registers."""
+
+
+class DeadlockError(PlanError):
+    """Tasks wait for one another in a cycle: says who waits for whom, and for what."""
+
+
+class InvariantError(RefflowError, AssertionError):
+    """A rule of the runtime was broken while it ran: names the rule, the actor and the register."""
+
+
+class OutOfMemory(RefflowError, MemoryError):
+    """An array does not fit into this machine's memory."""
+
+
 class WorldError(RefflowError, RuntimeError):
     """The world (ranks, processes, back ends) cannot do what was asked."""
 

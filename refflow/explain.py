@@ -6,7 +6,7 @@ Implements SIG-EXPLAIN of spec/text/signatures.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .errors import AttributeValueError, SbpError
@@ -89,6 +89,7 @@ def described(primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str,
 def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanations:
     """Runs ``function(*args)`` and tells, for each primitive in it, the signatures, their bytes and why one was chosen.
 
+    It draws from a copy of the default generator, which stays where it is.
     Errors: `AttributeValueError` if given a result instead of a function.  Source: SIG-EXPLAIN.
     """
     if not callable(function):
@@ -96,7 +97,8 @@ def explain(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Explanat
             f"explain: needs a function, then its arguments, as in explain(flow.matmul, x, w); found {type(function).__name__}"
         )
     recorder = _Recorder()
-    with Override(interpreters=(*settings().interpreters, recorder), grad=False):
+    state = settings()
+    with Override(interpreters=(*state.interpreters, recorder), grad=False, generator=replace(state.generator)):
         function(*args, **kwargs)
     return recorder.found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -89,6 +89,14 @@ def settings() -> Settings:
         return _settings.get()
 
 
+def _changed(before: Settings, changes: Mapping[str, Any]) -> Settings:
+    """dataclasses.replace without its checks: settings change several times in each call of a graph."""
+    after = object.__new__(Settings)
+    after.__dict__.update(before.__dict__)
+    after.__dict__.update(changes)
+    return after
+
+
 class Override:
     """Settings changed from now on; as a context manager, until the block ends."""
 
@@ -101,7 +109,7 @@ class Override:
     def _set(self) -> None:
         before = settings()
         self._stack.append({name: getattr(before, name) for name in self._changes})
-        _settings.set(replace(before, **self._changes))
+        _settings.set(_changed(before, self._changes))
 
     def __enter__(self) -> Self:
         if self._entered:
@@ -112,7 +120,7 @@ class Override:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _settings.set(replace(settings(), **self._stack.pop()))  # what else was set meanwhile stays
+        _settings.set(_changed(settings(), self._stack.pop()))  # what else was set meanwhile stays
 
     def __repr__(self) -> str:
         now = settings()

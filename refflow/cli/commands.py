@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttributeValueError, BackendError, CheckpointError, DivergenceError, PlacementError, RefflowError, WorldError
+from ..errors import (
+    AttributeValueError,
+    BackendError,
+    CheckpointError,
+    DivergenceError,
+    PlacementError,
+    RefflowError,
+    WorldError,
+)
 from ..world import backend, current_world, virtual_world
 from .arguments import EPILOG, add_train, count
 

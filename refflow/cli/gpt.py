@@ -69,6 +69,7 @@ class Run(training.Run):
     """A run of this job, on `text`."""
 
     unit = "characters"
+    recipe: Recipe
 
     def __init__(
         self,

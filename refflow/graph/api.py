@@ -26,15 +26,16 @@ from .execute import execute, run_plan
 from .explain import GraphExplanation, explain_graph
 from .logical import LogicalGraph, Variable, key
 from .module import GraphModule
-from .numbers import Numbers, operations
+from .numbers import Numbers, names_of, operations
 from .parts import grouped, parts_of
 from .passes import common_subexpressions, compose_boxing, dead_code, recompute
 from .plan import Plan
 from .programs import Program, program_of
 from .recording import Recording, record
+from .refusal import counts_to_try
 from .time import TooManySteps, input_sbp
 from .trace import Tracer, is_lazy, lazily, over_steps, rebuilt, tensors_in, twin_of
-from .zero import gathered_for_use, keep_in_parts, shard_sbp, stepped_in_parts
+from .zero import gathered_for_use, kept_in_parts, stepped_in_parts
 
 
 @dataclass
@@ -47,6 +48,7 @@ class GraphConfig:
     runtime: str | None = None  # "actors", "sequential" (node by node, in program order), "compiled"; None: see programs.py
     schedule: Any = None  # makes the schedule of a run; None: the canonical one
     log_events: bool = False
+    order: str = "1f1b"  # in which streams act: a name in `order.ORDERS`
     keep_parts: bool = False  # also what each micro-batch alone made of the results: `graph.parts`
 
     def enable_amp(self, mode: bool = True, *, dtype: Any = float16) -> None:
@@ -193,12 +195,11 @@ class Graph:
             raise GraphError(f"{type(self).__name__}: a graph is called outside build(); inside, call the modules it has")
         inputs = nesting(args)
         self._check_inputs(inputs)
-        if self.config.zero_stage == 3 and not self._layouts:
-            params = [p for _, p, _ in self._optimizer_state()]
-            self._layouts = {id(p): p.sbp for p in params if shard_sbp(p.value) is not None}
-            keep_in_parts(params)
-        mark, before = self._mark(), self._host_state()
-        with self._put_back_on_error(before):
+        before = self._host_state()
+        with self._put_back_on_error(before) as unless_it_fails:
+            if self.config.zero_stage == 3 and not self._layouts:
+                self._layouts = unless_it_fails.enter_context(kept_in_parts(p for _, p, _ in self._optimizer_state()))
+            mark = self._mark()
             if mark in self._traced:
                 traced = self._traced[mark]
                 numbers = self._step_numbers(traced)
@@ -209,8 +210,9 @@ class Graph:
         if traced.checked and not self._finite(outputs.pop()):
             self._put_back(before)
         else:
-            for i, value in updates.items():
-                self._assign(traced.graph.variables[i], value)
+            with Override(grad=False):
+                for i, value in updates.items():
+                    self._assign(traced.graph.variables[i], value)
             for _, schedule in self._optimizers:
                 if schedule is not None:
                     schedule.step()
@@ -229,7 +231,7 @@ class Graph:
         wanted = tuple(p.requires_grad for _, p, _ in self._optimizer_state())
         config, state = self.config, settings()
         return (
-            held, modes, wanted, config.accumulation_steps, config.zero_stage, config.amp_dtype, self._scaler is not None,
+            held, modes, wanted, config.accumulation_steps, config.zero_stage, config.amp_dtype, config.order, self._scaler is not None,
             state.signatures, state.grad, config.keep_parts,
         )  # fmt: skip
 
@@ -272,11 +274,10 @@ class Graph:
             )
 
     def _assign(self, variable: Variable, value: Value) -> None:
-        with Override(grad=False):
-            if variable.value is None:  # state the call made: it enters the optimizer now
-                variable.cell._value = value
-            else:
-                variable.cell.write(value)
+        if variable.value is None:  # state the call made: it enters the optimizer now
+            variable.cell._value = value
+        else:
+            variable.cell.write(value)
 
     def _trace_or_advise(self, args: Any) -> tuple[Traced, list[float]]:
         """Traces; where the micro-batches are too many, says how many would do (TIME-REFUSED)."""
@@ -285,13 +286,14 @@ class Graph:
             return self._trace(args, steps)
         except TooManySteps as error:
             refused = error
-        for fewer in range(steps - 1, 0, -1):
+        for largest, fewer in counts_to_try([t.value.meta for t in tensors_in(args)], steps):
             self._put_back(before)
             try:
                 self._trace(args, fewer)
             except TooManySteps:
                 continue
-            raise TooManySteps(f"{refused}; the largest number of micro-batches below that works is {fewer}")
+            which = "the largest number of micro-batches below that works is" if largest else "a number that works is"
+            raise TooManySteps(f"{refused}; {which} {fewer}")
         raise refused
 
     def _trace(self, args: Any, steps: int) -> tuple[Traced, list[float]]:
@@ -323,7 +325,7 @@ class Graph:
         graph = recompute(graph, tracer.scope_of, frozenset(tracer.forward))
         if self.config.zero_stage >= 2:
             graph = compose_boxing(graph)
-        compiled = compile_graph(graph)
+        compiled = compile_graph(graph, order=self.config.order)
         counts = tuple(map(len, parts))
         choices = (tracer.asked, frozenset(tracer.inserted), settings().signatures)
         traced = Traced(graph, result, compiled, gradients, shape, len(tracer.scales), finite is not None, counts, choices)
@@ -381,7 +383,7 @@ class Graph:
             optimizers = [optimizer for optimizer, _ in self._optimizers]
             found = self._remembered.of(optimizers, dict(traced.gradients), traced.graph.steps, lazy_like)
             if found is not None:
-                self._require_same(found[1], traced)
+                self._require_same(found[1], names_of(traced.optimizer_shape))
                 return [1.0] * traced.scales + found[0]
         tracer = Tracer(traced.graph.steps)
         with lazily(self._cells().values(), tracer):
@@ -389,11 +391,11 @@ class Graph:
                 if id(p) in traced.gradients:
                     p.grad = Tensor(lazy_like(traced.gradients[id(p)]))
             scalars, _ = self._step_optimizers(tracer)
-            self._require_same(operations(tracer.nodes), traced)
+            self._require_same(operations(tracer.nodes), traced.optimizer_shape)
         return self._numbers(traced, scalars)
 
-    def _require_same(self, done: tuple[Any, ...], traced: Traced) -> None:
-        if done != traced.optimizer_shape:
+    def _require_same(self, done: tuple[Any, ...], traced: tuple[Any, ...]) -> None:
+        if done != traced:
             raise GraphError(f"{type(self).__name__}: an optimizer does other operations than when it was traced")
 
     # --- what the optimizers hold in Python -----------------------------------------------------------------------------
@@ -407,10 +409,11 @@ class Graph:
             optimizer.state = {p: dict(entries) for p, entries in state.items()}
 
     @contextmanager
-    def _put_back_on_error(self, before: list[dict[Any, dict[str, Any]]]) -> Iterator[None]:
-        """A call that fails leaves the optimizers as they were."""
+    def _put_back_on_error(self, before: list[dict[Any, dict[str, Any]]]) -> Iterator[ExitStack]:
+        """A call that fails leaves the optimizers as they were, and what is entered into the stack this gives."""
         try:
-            yield
+            with ExitStack() as stack:
+                yield stack
         except BaseException:
             self._put_back(before)
             raise

@@ -1,7 +1,7 @@
-"""Pipeline buffers: how many registers each descriptor needs so that nobody ever waits for one.
+"""Pipeline buffers: how many registers each descriptor needs so that an iteration never waits for one.
 
-Implements PLAN-BUFFER of spec/text/plan.md.  A steady state at the best period is laid down, and every descriptor gets as
-many registers as are in use at once (Govindarajan and Gao, 1993; Ning and Gao, A Novel Framework of Register
+Implements PLAN-BUFFER of spec/text/plan.md.  An iteration is laid down in time as if registers were free; every descriptor
+then gets as many as are in use at once (the buffers of a given schedule: Ning and Gao, A Novel Framework of Register
 Allocation for Software Pipelining, 1993).
 """
 
@@ -14,12 +14,12 @@ from fractions import Fraction
 from .plan import Plan
 from .proofs.expansion import Events, expand
 from .proofs.liveness import order
-from .proofs.period import cycle_ratio, weights_of
+from .proofs.period import weights_of
 from .proofs.rates import actions
 
 
 def buffered(plan: Plan, times: Mapping[int, Fraction] | None = None) -> Plan:
-    """The plan with the register numbers of a steady state at the best period its static orders allow (PLAN-BUFFER).
+    """The plan with the register numbers with which one iteration takes the least time its orders allow (PLAN-BUFFER).
 
     Chosen are those of registers filled several times an iteration: what varies over micro-steps.  `times` of an action,
     by task; default: their own.  Errors: `DeadlockError` if no such numbers make the plan live.
@@ -29,8 +29,8 @@ def buffered(plan: Plan, times: Mapping[int, Fraction] | None = None) -> Plan:
     chosen = _chosen(plan, counts)
     if not chosen:
         return plan
-    state = SteadyState(expand(timed, counts, ample=chosen))
-    return plan.with_numbers({register: state.in_use(register) for register in chosen})
+    laid = LaidDown(expand(timed, counts, ample=chosen))
+    return plan.with_numbers({register: laid.in_use(register) for register in chosen})
 
 
 def _chosen(plan: Plan, counts: tuple[int, ...]) -> frozenset[int]:
@@ -43,63 +43,57 @@ def _chosen(plan: Plan, counts: tuple[int, ...]) -> frozenset[int]:
     )  # fmt: skip
 
 
-class SteadyState:
-    """When each event begins in an iteration that is repeated every `period`, all times in units of 1 / `scale`.
+class LaidDown:
+    """When each event of an iteration begins; the next iteration begins when this one has ended.
 
     Everything begins as soon as it can, but sources, which begin as late as they may: what is loaded early is held long.
     """
 
     def __init__(self, events: Events) -> None:
         self.events = events
-        weights, scale = weights_of(events)
-        ratio = cycle_ratio(events).time * scale
-        self.period, self.scale = max(ratio.numerator, 0), scale * ratio.denominator
-        sequence = order(events)
-        self.place = {event: position for position, event in enumerate(sequence)}
+        self.gaps, self.scale = weights_of(events)
+        self.sequence = order(events)
+        self.place = {event: position for position, event in enumerate(self.sequence)}
         self.lasts = [int(events.time(v) * self.scale) for v in range(len(events.task))]
-        gaps = [w * ratio.denominator - self.period * d for w, d in zip(weights, events.tokens)]
-        self.begin = [0] * len(sequence)
-        self._early(sequence, gaps)
-        self._late(sequence, gaps)
+        self.begin = [0] * len(self.sequence)
+        self._early()
+        self.length = max((self.begin[v] + self.lasts[v] for v in self.sequence), default=0)
+        self._late()
 
-    def _early(self, sequence: list[int], gaps: list[int]) -> None:
-        """Longest ways; no cycle is longer than the period allows, so rounds end."""
-        begin, target, outgoing, moved = self.begin, self.events.target, self.events.outgoing, True
-        while moved:
-            moved = False
-            for event in sequence:
-                for edge in outgoing[event]:
-                    if begin[event] + gaps[edge] > begin[target[edge]]:
-                        begin[target[edge]], moved = begin[event] + gaps[edge], True
+    def _early(self) -> None:
+        begin, tokens, target = self.begin, self.events.tokens, self.events.target
+        for event in self.sequence:
+            for edge in self.events.outgoing[event]:
+                if not tokens[edge] and begin[event] + self.gaps[edge] > begin[target[edge]]:
+                    begin[target[edge]] = begin[event] + self.gaps[edge]
 
-    def _late(self, sequence: list[int], gaps: list[int]) -> None:
+    def _late(self) -> None:
         events, begin = self.events, self.begin
-        for event in reversed(sequence):
+        for event in reversed(self.sequence):
             if events.plan.tasks[events.task[event]].kind == "source":
-                edges = events.outgoing[event]
-                others = [begin[events.target[e]] - gaps[e] for e in edges if events.target[e] != event]
+                edges = [edge for edge in events.outgoing[event] if not events.tokens[edge]]
+                others = [begin[events.target[edge]] - self.gaps[edge] for edge in edges]
                 begin[event] = min(others, default=begin[event])
 
     def in_use(self, register: int) -> int:
         """The most registers of a descriptor that are filled, or being filled, and not yet given back."""
-        filled, initial = self.events.filled_by(register), self.events.plan.registers[register].initial
-        return max(
-            [self._until_free(register, consumer, token, filled, initial)
-             for consumer in self.events.plan.registers[register].consumers for token in range(filled)]
-        )  # fmt: skip
+        desc = self.events.plan.registers[register]
+        filled = range(self.events.filled_by(register))
+        return max(self._until_free(register, consumer, token) for consumer in desc.consumers for token in filled)
 
-    def _until_free(self, register: int, consumer: int, token: int, filled: int, initial: int) -> int:
+    def _until_free(self, register: int, consumer: int, token: int) -> int:
         """How many are filled from a token on before its register can be filled again, itself included.
 
         What happens at one instant happens in one order of the events, so that no cycle is left without a token.
         """
+        filled, initial = self.events.filled_by(register), self.events.plan.registers[register].initial
         last = self.events.released_by(register, consumer, token)
         free = self.begin[last] + self.lasts[last]
         number = max(1, initial)
         while True:
             iteration, made = divmod(token + number - initial, filled)
             write = self.events.fills(register, made)[0]
-            again = self.begin[write] + iteration * self.period
+            again = self.begin[write] + iteration * self.length
             if again > free or (again == free and (iteration > 0 or self.place[write] > self.place[last])):
                 return number
             number += 1

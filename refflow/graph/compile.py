@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, cast
 
 from ..boxing import Layout, Step
@@ -35,7 +36,8 @@ from .memory import place
 from .order import ORDERS, ordered
 from .plan import Plan, PlanBuilder
 from .proofs.messages import derive
-from .time import TimedPlacement, TooManySteps
+from .refusal import needed_at_once
+from .time import TimedPlacement
 
 Payload = Callable[..., Any]
 
@@ -62,7 +64,7 @@ class Compiled:
     call: Call
     moves: tuple[Moved, ...] = ()  # what travels between ranks in a call: what a communication log lists
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A checksum of the plan: processes that run parts of it must have the same."""
         return hashlib.sha256(str(self.plan).encode()).hexdigest()
@@ -189,9 +191,7 @@ class _Compiler:
         if not micro or varies(value.meta) or self.steps == 1:
             return register
         if register in self.late:
-            raise TooManySteps(
-                f"{self.graph.name}: {self._name(value)} is needed over all {self.steps} micro-batches at once ({value.meta})"
-            )
+            raise needed_at_once(self.graph, value)
         if register not in self.repeated:
             name = f"repeat {self._name(value)}@{rank}"
             task = self._task(name, rank, None, [register], kind="repeat", count=self.steps)
@@ -346,6 +346,8 @@ class _Compiler:
             for rank in _ranks(value.meta):
                 self.at[key(output), rank] = self.at[key(value), rank]
             return
+        if micro and any(piece.source % self.steps != rank % self.steps for s in moves.steps for rank, piece in s.pieces()):
+            raise needed_at_once(self.graph, output, node)
         here = {rank: self.at[key(value), rank] for rank in _ranks(value.meta)}
         source, target = (Layout(before.placement.base, before.sbp[:-1]) for before in (moves.source, moves.target))
         for i, step in enumerate(moves.steps):
@@ -370,11 +372,6 @@ class _Compiler:
                 continue
             for addend in assembly.addends:
                 for piece in addend:
-                    if piece.source % steps != target % steps and micro:
-                        raise TooManySteps(
-                            f"{self.graph.name}: {name}: micro-batch {target % steps} needs a part of micro-batch"
-                            f" {piece.source % steps}"
-                        )
                     wanted[piece.source // steps, target // steps] = None
         reached = {target for _, target in wanted}
         for rank in dict.fromkeys(target // steps for target in step.assemblies):
@@ -429,10 +426,7 @@ class _Compiler:
         results = {key(value) for value in self.graph.results()}
         used = any(key(output) in map(key, other.inputs) for other in self.graph.nodes)
         if used or key(output) not in results:
-            raise TooManySteps(
-                f"{self.graph.name}: {self._name(output)} is needed over all {self.steps} micro-batches at once"
-                f" ({node.inputs[0].meta} to {output.meta})"
-            )
+            raise needed_at_once(self.graph, output, node)
 
 
 def travelling(step: Step, micro: int, steps: int) -> int:

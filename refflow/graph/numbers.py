@@ -23,11 +23,11 @@ PLAIN = (SGD, Adam, AdamW, Adagrad, RMSprop)  # exactly these: a subclass may co
 
 @dataclass(frozen=True)
 class Stepped:
-    """What stepping one parameter brought: numbers, the numbers now in its state, and the operations."""
+    """What stepping one parameter brought: numbers, the numbers now in its state, and the names of the operations."""
 
     numbers: tuple[float, ...]
     state: dict[str, Any]
-    shape: tuple[Any, ...]
+    done: tuple[str, ...]
 
 
 class Numbers:
@@ -38,25 +38,25 @@ class Numbers:
 
     def of(
         self, optimizers: Sequence[Optimizer], gradients: dict[int, Meta], steps: int, lazy: Callable[[Meta], Any]
-    ) -> tuple[list[float], tuple[Any, ...]] | None:
-        """(numbers in program order, operations); the numbers in the states move on.  None if an optimizer is not plain."""
+    ) -> tuple[list[float], tuple[str, ...]] | None:
+        """(numbers in program order, names of the operations); the numbers in the states move on.  None if an optimizer is not plain."""
         if any(type(optimizer) not in PLAIN for optimizer in optimizers):
             return None
         numbers: list[float] = []
-        shape: list[Any] = []
+        done: list[str] = []
         known: dict[Any, Stepped] = {}
         for optimizer, group, hyper, p in _stepped(optimizers, gradients):
             state = optimizer.state.setdefault(p, {})
             held = tuple([(k, None if isinstance(v, Tensor) else v) for k, v in state.items()])
-            mark = (type(optimizer), hyper, held, p.value.meta, gradients[id(p)])
+            mark = (type(optimizer), hyper, held, p.value.meta.dtype)
             if mark not in known:
                 known[mark] = self._known.get(mark) or _step(optimizer, group, p, lazy(gradients[id(p)]), steps)
             found = known[mark]
             state.update(found.state)
             numbers += found.numbers
-            shape += found.shape
+            done += found.done
         self._known = known
-        return numbers, tuple(shape)
+        return numbers, tuple(done)
 
 
 def _stepped(optimizers: Sequence[Optimizer], gradients: dict[int, Meta]) -> Iterator[tuple[Optimizer, Any, Any, Tensor]]:
@@ -83,9 +83,14 @@ def _step(optimizer: Optimizer, group: Any, p: Tensor, gradient: Any, steps: int
     finally:
         state.clear()
         state.update(before)
-    return Stepped(tuple(number for _, number in tracer.scalars), numbers, operations(tracer.nodes))
+    return Stepped(tuple(number for _, number in tracer.scalars), numbers, names_of(operations(tracer.nodes)))
 
 
 def operations(nodes: Sequence[Node]) -> tuple[Any, ...]:
     """What a run of nodes does, but for the numbers it is given."""
     return tuple((node.primitive.name, frozen(node.attrs), node.metas) for node in nodes)
+
+
+def names_of(done: tuple[Any, ...]) -> tuple[str, ...]:
+    """The names of operations: for a plain optimizer they tell all that may change from step to step."""
+    return tuple([operation[0] for operation in done])

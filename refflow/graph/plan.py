@@ -14,7 +14,8 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
 
-from ..errors import RefflowError
+from ..errors import DeadlockError as DeadlockError
+from ..errors import PlanError as PlanError
 
 if TYPE_CHECKING:
     from .proofs import Report
@@ -29,14 +30,6 @@ KINDS: tuple[str, ...] = get_args(TaskKind)
 FEWER_IN = frozenset({"repeat", "unpack"})  # one input serves `count` actions
 FEWER_OUT = frozenset({"acc", "pack"})  # `count` actions make one output
 FORWARDING = frozenset({"repeat", "buffer", "send", "recv"})  # the output is the input: no payload, nothing written
-
-
-class PlanError(RefflowError, ValueError):
-    """A plan is malformed, or a proof on it fails: names the rule, the tasks and the registers."""
-
-
-class DeadlockError(PlanError):
-    """Tasks wait for one another in a cycle: says who waits for whom, and for what."""
 
 
 @dataclass(frozen=True)

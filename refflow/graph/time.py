@@ -12,16 +12,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..errors import GraphError
+from ..errors import TooManySteps as TooManySteps
 from ..ir import Meta, Value
 from ..layout import NdSbp, Placement, Sbp, Split, boxes, broadcast, nested, within
 from ..state import settings
 from ..world import Transfer, World
 
 T = TypeVar("T")
-
-
-class TooManySteps(GraphError):
-    """A graph cannot be cut into that many micro-batches (TIME-REFUSED)."""
 
 
 class TimedPlacement(Placement):
@@ -50,7 +47,7 @@ class TimedPlacement(Placement):
         return self._base
 
     def __repr__(self) -> str:
-        return f"{self.base} x {self.steps} micro-steps"
+        return f"{self.base} x {self.steps} micro-steps" if self.steps > 1 else str(self.base)
 
 
 def timed(placement: Placement, steps: int) -> TimedPlacement:
@@ -70,7 +67,7 @@ def input_sbp(meta: Meta, steps: int) -> Sbp:
     """Inputs are cut along dimension 0 (TIME-INPUT); what has no dimension is the same in every micro-step."""
     if not meta.shape or steps == 1:
         return broadcast
-    if meta.shape[0] % steps:
+    if meta.shape[0] % steps or not meta.shape[0]:
         raise TooManySteps(f"a batch of {meta.shape[0]} does not fall into {steps} equal micro-batches")
     return Split(0)
 

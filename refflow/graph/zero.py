@@ -62,15 +62,28 @@ def _leaf(value: Value) -> Value:
     return Value(value.meta, value.shards)
 
 
-def keep_in_parts(params: Iterable[Tensor]) -> None:
-    """Brings each parameter that every rank holds to S parts, for good; its logical value stays (ZERO-PARAMETER)."""
-    for p in params:
-        sbp = shard_sbp(p.value)
-        if sbp is not None:
-            value = to_global(p.value, placement=p.value.meta.placement, sbp=sbp)
+@contextmanager
+def kept_in_parts(params: Iterable[Tensor]) -> Iterator[dict[int, NdSbp]]:
+    """Brings each parameter that every rank holds to S parts, for good, unless the block fails (ZERO-PARAMETER).
+
+    Its logical value stays.  Gives, by id of the parameter, the layouts they had: none are left if the block fails.
+    """
+    before = [(p, p.value, p.version) for p in params if shard_sbp(p.value) is not None]
+    layouts = {id(p): p.sbp for p, _, _ in before}
+    try:
+        for p, held, _ in before:
+            sbp = shard_sbp(held)
+            assert sbp is not None
+            value = to_global(held, placement=held.meta.placement, sbp=sbp)
             p._value = Value(value.meta, value.shards)
             p._version += 1
             p._own(p._value)
+        yield layouts
+    except BaseException:
+        for p, held, version in before:
+            p._value, p._version = held, version
+        layouts.clear()
+        raise
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from .. import errors
-from ..errors import DataError
+from ..errors import DataError, OutOfMemory
 from ..numerics import is_float
 from ..state import Override, Settings, settings
 from ..world.base import refuse_foreign
@@ -131,6 +131,8 @@ def _call_kernels(
                     raise
                 refused[rank] = error
                 continue
+            except MemoryError as error:
+                raise OutOfMemory(f"{primitive.name}: {error or 'no memory left'} (on rank {rank})") from error
         results[rank] = done[key]
     if primitive.checked:
         _agree(primitive, refused, state, is_global)

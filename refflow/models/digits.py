@@ -44,7 +44,7 @@ def columns_or_rows(name: str, columns: tuple[str, ...], rows: tuple[str, ...]) 
     """The sbp of the parameter `name`: of a layer in `columns` S(0), of one in `rows` weight S(1) and bias B, else B.
 
     A layer's outputs are its columns: with weight (out, in) and bias (out,) S(0), its result is split along its last
-    dimension, which is just what the inputs of a row layer must be: so a pair of them communicates once, after the second.
+    dimension, which is just what the inputs of a row layer must be: so nothing moves between a pair of them.
     """
     layer, _, kind = name.rpartition(".")
     if layer in columns:

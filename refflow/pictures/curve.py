@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from ..errors import AttributeValueError
 from .ink import FAINT, RULE, Drawing, colour, width_of
@@ -26,7 +26,7 @@ def draw_curve(points: Points, title: str, what: str = "loss") -> Picture:
     Errors: `AttributeValueError` for no points or steps that do not ascend.  Source: PIC-CURVE.
     """
     steps = [step for step, _ in points]
-    if not points or any(after <= before for before, after in zip(steps, steps[1:])):
+    if not points or any(after <= before for before, after in pairwise(steps)):
         raise AttributeValueError(f"draw_curve: needs points whose steps ascend, found {len(points)} points")
     words = _text(points, title, what)
     return Picture(_svg(points, title, what, words), words)
@@ -47,7 +47,7 @@ def _bars(values: Sequence[float]) -> str:
     """A bar for every value, or for every so many their mean; a blank for what is not finite."""
     count = min(len(values), _BARS_WIDE)
     cuts = [i * len(values) // count for i in range(count + 1)]
-    means = [math.fsum(values[a:b]) / (b - a) if all(map(math.isfinite, values[a:b])) else math.nan for a, b in zip(cuts, cuts[1:])]
+    means = [math.fsum(values[a:b]) / (b - a) if all(map(math.isfinite, values[a:b])) else math.nan for a, b in pairwise(cuts)]
     finite = [mean for mean in means if math.isfinite(mean)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
@@ -56,6 +56,7 @@ def _bars(values: Sequence[float]) -> str:
 
 def _svg(points: Points, title: str, what: str, words: str) -> str:
     drawing = Drawing()
+    drawing.rect((_LEFT, _TOP, _WIDTH, _HEIGHT), "none")  # room for the curve
     drawing.text(16, 26, title, 14, bold=True)
     drawing.text(16, 45, f"{what} of each step", 11, fill=FAINT)
     finite = [value for _, value in points if math.isfinite(value)]

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from ..errors import RefflowError
+from ..errors import InvariantError as InvariantError
 from ..graph.plan import FEWER_IN, FEWER_OUT, FORWARDING, RegisterDesc, Task
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 READY, ACK, POST, EORD = range(4)  # the kinds of message (ACT-MESSAGE)
 MESSAGE_NAMES = ("ready", "ack", "post", "eord")
 NORMAL, ZOMBIE, DONE = range(3)  # what an actor does with a message (ACT-STATE)
-
-
-class InvariantError(RefflowError, AssertionError):
-    """A rule of the runtime was broken while it ran: names the rule, the actor and the register."""
 
 
 class At(NamedTuple):

@@ -5,10 +5,11 @@ Implements AUTO-BACKWARD, AUTO-SEED and AUTO-ACCUMULATE of spec/text/autograd.md
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import wraps
+from collections.abc import Callable, Generator, Sequence
+from functools import partial, wraps
+from inspect import isgeneratorfunction
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from ..errors import AutogradError
 from ..ir import Value, to_global
@@ -150,10 +151,40 @@ class GradMode:
         self._stack.pop().__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """The function in this mode; a generator function's body is in it, what happens between its items is not."""
+        if isgeneratorfunction(function):
+            return self._resumed(function)
+
         @wraps(function)
         def run(*args: P.args, **kwargs: P.kwargs) -> T:
             with GradMode(self._enabled):
                 return function(*args, **kwargs)
+
+        return run
+
+    def _resumed(self, function: Callable[P, Any]) -> Callable[P, Any]:
+        """A generator function that enters the mode whenever it is resumed, and leaves it with each item."""
+
+        @wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> Generator[Any, Any, Any]:
+            steps = function(*args, **kwargs)
+            resume: Callable[[], Any] = partial(next, steps)
+            while True:
+                try:
+                    with GradMode(self._enabled):
+                        item = resume()
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    with GradMode(self._enabled):
+                        steps.close()
+                    raise
+                except BaseException as error:
+                    resume = partial(steps.throw, error)
+                else:
+                    resume = partial(steps.send, sent)
 
         return run
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import DtypeError, ShapeError
-from ..functional import arithmetic, creation, movement, reduction, softmax
+from ..functional import arithmetic, composed, creation, movement, reduction, softmax
 from ..layout import broadcast
 from ..numerics import bfloat16, bool_, float16, float32, float64, int8, int32, int64, is_bool, uint8
 from ..random import Generator
@@ -43,6 +43,7 @@ METHODS: dict[str, Callable[..., Any]] = {
             "index_select", "gather", "scatter_add", "index_add", "allclose", "equal",
         )
     },
+    **{n: getattr(composed, n) for n in ("addmm", "diag", "lerp", "repeat_interleave", "tile")},
     **{n: getattr(softmax, n) for n in ("softmax", "log_softmax", "logsumexp")},
 }  # fmt: skip
 

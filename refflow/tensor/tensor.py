@@ -15,7 +15,15 @@ import numpy as np
 
 from ..absent import absence
 from ..boxing import format_sbp
-from ..errors import AttributeValueError, AutogradError, DtypeError, LocalGlobalError, SbpError, ShapeError
+from ..errors import (
+    AttributeValueError,
+    AutogradError,
+    DtypeError,
+    LocalGlobalError,
+    PlacementError,
+    SbpError,
+    ShapeError,
+)
 from ..ir import Meta, Value, to_global
 from ..layout import NdSbp, Placement, normalize
 from ..numerics import is_float
@@ -30,7 +38,7 @@ from .writing import write
 class Tensor:
     """A tensor: global (it has `placement` and `sbp`) or local (one array per rank)."""
 
-    __slots__ = ("__weakref__", "_base", "_lens", "_seen", "_tracked", "_value", "_version", "grad", "name")
+    __slots__ = ("__weakref__", "_base", "_grad", "_lens", "_seen", "_tracked", "_value", "_version", "name")
     __array_ufunc__ = None  # NumPy's operators leave mixed expressions to ours, which refuse arrays
 
     def __init__(self, value: Value) -> None:
@@ -43,7 +51,7 @@ class Tensor:
         self._lens: Lens | None = None
         self._seen = self._version = 0
         self._tracked = True  # of a view: whether it was made in grad mode
-        self.grad: Tensor | None = None
+        self._grad: Tensor | None = None
         self.name = ""
 
     # --- the cell ---------------------------------------------------------------------------------------------------
@@ -170,6 +178,21 @@ class Tensor:
         return self.placement.type if self.is_global else "cpu"
 
     # --- gradients --------------------------------------------------------------------------------------------------
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that was left here, or None.
+
+        Errors: `ShapeError`, `DtypeError`, `LocalGlobalError` or `PlacementError` where one is assigned that is not of this
+        tensor's shape, dtype and placement.  Source: AUTO-LEAF.
+        """
+        return self._grad
+
+    @grad.setter
+    def grad(self, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            _require_gradient_of(self, gradient)
+        self._grad = gradient
 
     @property
     def requires_grad(self) -> bool:
@@ -425,3 +448,21 @@ def _restored(
     Tensor.__init__(tensor, Value(meta, shards, ragged=ragged))
     tensor.grad, tensor.name = grad, name
     return tensor.requires_grad_() if requires_grad else tensor
+
+
+def _require_gradient_of(tensor: Tensor, gradient: Any) -> None:
+    """Refuses what cannot be the gradient of `tensor`; its sbp is its own."""
+    if not isinstance(gradient, Tensor):
+        raise DtypeError(f"grad: a gradient is a tensor or None, found {type(gradient).__name__}")
+    mine, its = tensor.value, gradient.value
+    if (mine.meta.placement is None) != (its.meta.placement is None):
+        kinds = ["local" if v.meta.placement is None else "global" for v in (mine, its)]
+        raise LocalGlobalError(f"grad: the tensor is {kinds[0]}, its gradient {kinds[1]}; to_global or to_local brings it over")
+    if mine.meta.placement != its.meta.placement:
+        raise PlacementError(f"grad: the tensor is on {mine.meta.placement}, its gradient on {its.meta.placement}")
+    if mine.meta.dtype != its.meta.dtype:
+        raise DtypeError(f"grad: the tensor is {mine.meta.dtype.name}, its gradient {its.meta.dtype.name}")
+    ragged = mine.ragged or its.ragged
+    if (tensor.shapes != gradient.shapes) if ragged else (mine.meta.shape != its.meta.shape):
+        found = (tensor.shapes, gradient.shapes) if ragged else (mine.meta.shape, its.meta.shape)
+        raise ShapeError(f"grad: the tensor has shape {found[0]}, its gradient {found[1]}")

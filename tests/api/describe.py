@@ -21,6 +21,7 @@ MODULES = (
     "refflow.data",
     "refflow.errors",
     "refflow.layout.sbp",
+    "refflow.models",
     "refflow.nn",
     "refflow.nn.functional",
     "refflow.nn.init",

@@ -1,6 +1,6 @@
 """What a graph refuses, in which words, and that a refusal leaves nothing behind.
 
-GRAPH-LAZY, GRAPH-SHAPE, GRAPH-OPTIMIZER, GRAPH-STATE, GRAPH-RANDOM, TIME-INPUT, TIME-REFUSED.
+GRAPH-LAZY, GRAPH-SHAPE, GRAPH-OPTIMIZER, GRAPH-STATE, GRAPH-RANDOM, TIME-INPUT, TIME-REFUSED, TIME-ADVICE.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import refflow as flow
-from refflow import Tensor
-from refflow.errors import AttributeValueError, GraphError, RefflowError
+from refflow import Tensor, nn
+from refflow.errors import AttributeValueError, GraphError, PlacementError, RefflowError
 from refflow.graph.api import Graph
+from refflow.graph.refusal import counts_to_try
 from refflow.graph.time import TooManySteps
 from refflow.layout import Placement
-from tests.graph.nets import rows
+from tests.graph.nets import Told, mlp, normed, rows, run
 from tests.graph.running import B, Of, P, S, bits, proved, state_of
 
 PAIR = Placement("cpu", [0, 1])
@@ -224,3 +225,115 @@ def test_a_fold_of_all_micro_batches_is_a_result() -> None:
     graph = Of(f, 4)
     assert [bit[2:] for bit in bits(graph(x()))] == [bit[2:] for bit in bits(f(x()))]
     proved(graph)
+
+
+def test_a_refusal_says_where_and_by_which_numbers() -> None:
+    """TIME-REFUSED: the layer, the rows of a micro-batch and the leaf; what is known too late; what is done on whole batches."""
+    with pytest.raises(TooManySteps) as refused:
+        run(mlp, Told((2,), micro=8), steps=1)
+    said = str(refused.value)
+    assert "(transpose), which matmul (for the gradient of model.3.weight) reads, is needed over all 8 micro-batches" in said
+    assert "cutting k=128 into [2, 8] is not aligned with the tree (leaf 16): 8 rows a micro-batch, where the leaf takes 16" in said
+    assert said.endswith("the largest number of micro-batches below that works is 4")
+    with pytest.raises(TooManySteps, match=r"\(div\), which sub \(at model.0.bias\) reads, .* known only when all of them are over"):
+        run(normed, Told((2,), micro=2), steps=1)
+    for name in ("cumsum", "flip"):
+        with pytest.raises(TooManySteps, match=f"input0, which {name} reads, .*{name} works on whole batches"):
+            Of(lambda x, name=name: getattr(flow, name)(x, 0), 2)(x())
+    with pytest.raises(TooManySteps, match=r"which sum reads.*cutting d0=12 into \[2, 4\] is not aligned with the tree \(leaf 1\);"):
+        Of(lambda x: x.sum(), 4)(x(12, 2))
+
+
+@pytest.mark.parametrize("micro", [10**6, 10**12])
+def test_an_absurd_number_of_micro_batches_is_refused_quickly(micro: int) -> None:
+    """TIME-ADVICE: few smaller numbers are tried."""
+    graph = Of(lambda x: x.sum(), micro)
+    with pytest.raises(TooManySteps, match=rf"a batch of 32 does not fall into {micro} .* below that works is 32$"):
+        graph(x(32, 2))
+
+
+def test_which_numbers_of_micro_batches_are_tried() -> None:
+    """TIME-ADVICE: divisors of all batches, never so many that trying takes long, and 1 at last."""
+
+    def tried(micro: int, *batches: int) -> list[int]:
+        return [n for _, n in counts_to_try([x(n, 2).value.meta for n in batches], micro)]
+
+    assert tried(9, 24, 16) == [8, 4, 2, 1] and tried(8, 24) == [6, 4, 3, 2, 1] and tried(5) == [1]
+    assert tried(10**9, 720720)[:3] == [720720, 360360, 240240] and tried(10**9, 720720)[8:] == [16, 8, 4, 2, 1]
+    assert tried(2, 0) == tried(2, 7) == [1]
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+def test_no_rows(zero: int) -> None:
+    """TIME-INPUT: a batch of none is one micro-batch, not several; it may be trained on."""
+    model = nn.Linear(2, 2).to_global(PAIR, B)
+
+    class Train(Graph):
+        def __init__(self, micro: int) -> None:
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(model.parameters(), lr=1.0))
+            self.config.set_gradient_accumulation_steps(micro)
+            if zero:
+                self.config.enable_zero(stage=zero)
+
+        def build(self, x: Tensor) -> Tensor:
+            loss = self.model(x).sum()
+            loss.backward()
+            return loss
+
+    before = bits(list(model.parameters()))
+    with pytest.raises(TooManySteps, match="a batch of 0 does not fall into 2 .* below that works is 1"):
+        Train(2)(x(0, 2))
+    assert bits(list(model.parameters())) == before
+    assert Train(1)(x(0, 2)).item() == 0
+    assert [one[2:] for one in bits(list(model.parameters()))] == [one[2:] for one in before]
+
+
+def test_placements_do_not_mix_in_build_either() -> None:
+    """ERR-PLACEMENT: the error of eager code, without an axis of micro-steps where there is one of them only."""
+    w = flow.ones(2, placement=Placement("cpu", [0]), sbp=B)
+    with pytest.raises(PlacementError) as eager:
+        x() * w
+    with pytest.raises(PlacementError) as lazy:
+        Of(lambda x: x * w)(x())
+    assert str(eager.value) == str(lazy.value)
+    with pytest.raises(PlacementError, match=r"\[0, 1\]\) x 2 micro-steps, operand 1 on .*\[0\]\) x 2 micro-steps"):
+        Of(lambda x: x * w, 2)(x())
+
+
+@pytest.mark.parametrize("fault", ["build", "micro-batches", "run"])
+def test_a_refused_first_call_leaves_parameters_whole(fault: str) -> None:
+    """ZERO-PARAMETER, ERR-UNCHANGED: layout, bits, version and gradient; the next call that works holds them in parts."""
+    model = nn.Linear(2, 2).to_global(PAIR, B)
+    broken = [True]
+
+    class Train(Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.Adam(model.parameters(), lr=1.0))
+            self.config.enable_zero(stage=3)
+
+        def build(self, x: Tensor, index: Tensor) -> Tensor:
+            if broken[0] and fault == "build":
+                raise RuntimeError("not yet")
+            loss = flow.gather(self.model(x), 1, index).sum()
+            loss.backward()
+            return loss
+
+    graph = Train()
+    if fault == "micro-batches":
+        graph.config.set_gradient_accumulation_steps(8)
+    good = flow.zeros(8, 1, dtype=flow.int64, placement=PAIR, sbp=S(0))
+    bad = good + 7 if fault == "run" else good
+    before = [(*bits(p), p.version, p.is_leaf, p.requires_grad) for p in model.parameters()]
+    with pytest.raises((RuntimeError, RefflowError, IndexError)):
+        graph(x(), bad)
+    assert [(*bits(p), p.version, p.is_leaf, p.requires_grad) for p in model.parameters()] == before
+    broken[0] = False
+    graph.config.set_gradient_accumulation_steps(1)
+    graph(x(), good)
+    assert [p.sbp for p in model.parameters()] == [(S(0),)] * 2
+    (model(x()) * 0).sum().backward()
+    assert all(p.grad is not None and p.grad.sbp == p.sbp for p in model.parameters())

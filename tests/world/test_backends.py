@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from contextvars import Context
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -135,3 +140,30 @@ def test_what_is_no_device_type_is_refused(given: Any) -> None:
     """WORLD-DEVICE"""
     with pytest.raises(BackendError, match="device type must be a non-empty string"):
         flow.bind_device(given, "reference")
+
+
+def test_the_environment_names_a_back_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """WORLD-ENVIRONMENT: read when settings are first needed; a name that is none is said where it comes from."""
+    monkeypatch.setattr(devices, "_entry_points", lambda group: [_Plugin("fast", LoopbackBackend)])
+    monkeypatch.setattr(devices, "_made", {})
+    in_force = lambda: Context().run(lambda: flow.state.settings().backend("cpu").name)  # noqa: E731
+    for named, found in (("", "reference"), ("reference", "reference"), ("fast", "loopback")):
+        monkeypatch.setenv("REFFLOW_BACKEND", named)
+        assert in_force() == found
+    monkeypatch.setenv("REFFLOW_BACKEND", "abacus")
+    with pytest.raises(BackendError, match=r"variable REFFLOW_BACKEND: no back end is named 'abacus'; there are: fast, "):
+        in_force()
+    monkeypatch.delenv("REFFLOW_BACKEND")
+    assert in_force() == "reference"
+
+
+def test_a_wrong_environment_ends_a_program_at_its_first_tensor() -> None:
+    """WORLD-ENVIRONMENT, CLI-BACKEND: the import is as it was; commands end with one line and exit code 2."""
+    environment = {**os.environ, "REFFLOW_BACKEND": "abacus"}
+    run = partial(subprocess.run, env=environment, capture_output=True, text=True, timeout=60)
+    assert run([sys.executable, "-c", "import refflow"]).returncode == 0
+    script = run([sys.executable, "-c", "import refflow; refflow.ones(2)"])
+    assert script.returncode == 1 and "BackendError: the environment variable REFFLOW_BACKEND" in script.stderr
+    for command in (["train", "digits"], ["check"]):
+        done = run([sys.executable, "-m", "refflow", *command])
+        assert done.returncode == 2 and done.stderr.startswith("refflow: error: the environment variable REFFLOW_BACKEND")

@@ -10,6 +10,7 @@ import hashlib
 import os
 import sys
 import tempfile
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import module_from_spec, spec_from_file_location
 from math import prod
@@ -27,6 +28,8 @@ from .chain_source import FLAT, ONE, SPREAD, source
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+
+MOST_WAYS = 4096  # remembered for each chain
 
 DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
@@ -55,6 +58,17 @@ def prepare(chain: Chain) -> Prepared | None:
     return Prepared(chain) if chain_serves(chain) else None
 
 
+@dataclass(frozen=True)
+class Way:
+    """How a chain is carried out for operands of certain shapes and strides; without a kernel it is not."""
+
+    shape: Shape
+    entry: Entry | None
+    tasks: int
+    cost: float
+    numbers: tuple[int, ...]  # the words after the arrays
+
+
 class Prepared:
     """A chain with its kernels, one for each way its operands have lain."""
 
@@ -62,7 +76,7 @@ class Prepared:
         self.chain = chain
         self.results = [DTYPES[chain.dtype(value)] for value in chain.outputs]
         self.cost = _cost(chain)
-        self._flat = (FLAT,) * len(chain.inputs)
+        self._ways: dict[Any, Way] = {}
         self._kernels: dict[tuple[str, ...], tuple[Entry, int]] = {}
 
     def kernel(self, layouts: tuple[str, ...]) -> tuple[Entry, int]:
@@ -73,28 +87,35 @@ class Prepared:
         return self._kernels[layouts]
 
     def __call__(self, call: Call, arrays: tuple[Array, ...]) -> Any:
-        shape = arrays[0].shape
-        layouts, described = self._flat, []
-        if not all(array.shape == shape and array.flags.c_contiguous for array in arrays):
-            shape = np.broadcast_shapes(*(array.shape for array in arrays))
-            ways = [lie(array, shape) for array in arrays]
-            if None in ways:
-                return NotImplemented
-            layouts = tuple(way for way, _ in ways)  # type: ignore[misc]
-            described = [numbers for _, numbers in ways if numbers]  # type: ignore[misc]
-        made = tuple([call.empty(shape, dtype) for dtype in self.results])
-        n = prod(shape)
-        if n:
-            entry, block = self.kernel(layouts)
-            words = [n]
-            if described:
-                position = len(arrays) + len(made) + 1 + len(described)
-                for numbers in described:
-                    words.append(position)
-                    position += len(numbers)
-                words += [number for numbers in described for number in numbers]
-            call.launch(entry, *arrays, *made, *words, tasks=-(-n // block), cost=self.cost * min(n, block))
+        key = tuple([(array.shape, array.strides) for array in arrays])
+        way = self._ways.get(key)
+        if way is None:
+            way = self._ways[key] = self._way(arrays)
+        if way.entry is None:
+            return NotImplemented
+        made = tuple([call.empty(way.shape, dtype) for dtype in self.results])
+        if way.tasks:
+            call.launch(way.entry, *arrays, *made, *way.numbers, tasks=way.tasks, cost=way.cost)
         return made
+
+    def _way(self, arrays: tuple[Array, ...]) -> Way:
+        """How to carry the chain out on arrays of these shapes and strides."""
+        shape = np.broadcast_shapes(*(array.shape for array in arrays))
+        n = prod(shape)
+        lies = [lie(array, shape) for array in arrays]
+        if any(found is None for found in lies):
+            return Way(shape, None, 0, 0.0, ())
+        found = [each for each in lies if each is not None]
+        entry, block = self.kernel(tuple(layout for layout, _ in found))
+        described = [numbers for _, numbers in found if numbers]
+        words, position = [n], len(arrays) + len(self.results) + 1 + len(described)
+        for numbers in described:
+            words.append(position)
+            position += len(numbers)
+        words += [number for numbers in described for number in numbers]
+        if len(self._ways) >= MOST_WAYS:
+            self._ways.clear()
+        return Way(shape, entry, -(-n // block), self.cost * min(n, block), tuple(words))
 
 
 def lie(array: Array, shape: Shape) -> tuple[str, tuple[int, ...]] | None:

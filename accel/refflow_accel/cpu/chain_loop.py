@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
@@ -16,6 +17,7 @@ from numba.extending import intrinsic
 from .abi import i64
 
 _I64 = ir.IntType(64)
+SHORT = 24  # elements of a row below which it is not worth a loop of its own
 _PARALLEL = "llvm.mem.parallel_loop_access"
 
 
@@ -79,37 +81,67 @@ def _pointer(context: Any, b: Any, kind: Any, value: Any) -> Any:
     return b.gep(array.data, [context.cast(b, b.extract_value(value, 1), kind.types[1], types.int64)])
 
 
+@njit(forceinline=True)
+def same(x: Any) -> Any:
+    """The body of a copy."""
+    return x
+
+
 @njit(error_model="numpy", nogil=True, cache=True)
 def spread(x: Any, words: int, at: int, begin: int, m: int, out: Any) -> None:
     """out[:m] = elements [begin, begin + m), in row-major order, of an array that is strided or repeats elements.
 
-    Words at, at + 1, … are: the number d of dims, d extents, d strides in elements.
+    Words at, at + 1, … are: the number d of dims, d extents, d strides in elements.  Unsigned indices, because
+    negative ones would count from the end; addresses wrap.
     """
     d = i64(words, at)
     inner, step = i64(words, at + d), i64(words, at + 2 * d)
-    row, column, done = begin // inner, begin % inner, 0
-    while done < m:
-        start, rest = 0, row
-        for k in range(d - 1, 1, -1):
-            extent = i64(words, at + k)
-            start += (rest % extent) * i64(words, at + d + k)
-            rest //= extent
-        if d > 1:
-            start += rest * i64(words, at + d + 1)
-        start += column * step
-        run = min(inner - column, m - done)
-        if step == 0:
-            for i in range(run):
-                out[done + i] = x[start]
-        elif step == 1:
-            for i in range(run):
-                out[done + i] = x[start + i]
-        else:
-            for i in range(run):
-                out[done + i] = x[start + i * step]
-        done += run
-        row += 1
-        column = 0
+    row, column = begin // inner, begin % inner
+    if d == 2 and inner < m and i64(words, at + 3) == 0:
+        for i in range(inner):
+            out[np.uint64(i)] = x[np.uint64((column + i - (inner if column + i >= inner else 0)) * step)]
+        _repeat(out, inner, m)
+    elif inner < SHORT:
+        start = _start(words, at, d, row)
+        leap = i64(words, at + d + 1) if d == 2 else 0
+        for i in range(m):
+            out[np.uint64(i)] = x[np.uint64(start + column * step)]
+            column += 1
+            if column == inner:
+                row, column = row + 1, 0
+                start = start + leap if d == 2 else _start(words, at, d, row)
+    else:
+        done = 0
+        while done < m:
+            start, run = _start(words, at, d, row) + column * step, min(inner - column, m - done)
+            if step == 0:
+                each(same, run, (x[np.uint64(start)],), ((out, done),))
+            elif step == 1:
+                each(same, run, ((x, start),), ((out, done),))
+            else:
+                for i in range(run):
+                    out[np.uint64(done + i)] = x[np.uint64(start + i * step)]
+            done, row, column = done + run, row + 1, 0
+
+
+@njit(forceinline=True)
+def _start(words: int, at: int, d: int, row: int) -> int:
+    """Where a row begins: its number taken apart from the innermost of the outer dims."""
+    start = 0
+    for k in range(d - 1, 1, -1):
+        extent = i64(words, at + k)
+        start += (row % extent) * i64(words, at + d + k)
+        row //= extent
+    return start + row * i64(words, at + d + 1) if d > 1 else start
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def _repeat(out: Any, period: int, m: int) -> None:
+    """out[:m] = its first `period` elements over and over, each copy twice as long as the one before."""
+    while period < m:
+        run = min(period, m - period)
+        each(same, run, ((out, 0),), ((out, period),))
+        period += run
 
 
 @njit(error_model="numpy", nogil=True, cache=True)

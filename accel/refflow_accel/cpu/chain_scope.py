@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from ..expressions import BLOCKS
+from ..expressions import BLOCKS, HALVES
 from ..scalar import blocks as _blocks
 from ..scalar.dialect import INF64
 from ..scalar.target_cpu import Cpu, cpu
-from . import abi
+from . import abi, chain_halves
 from .chain_loop import any_set, each, spread
-from .kernels.elements import buffer
+from .kernels import elements
 
 BLOCK = 512  # elements of a buffer: several fit the first-level cache
 
@@ -49,11 +49,14 @@ _KINDS = {"float32": "f32s", "float64": "f64s", "int8": "i8s", "int32": "i32s", 
 SCOPE: dict[str, Any] = {
     **cpu(),
     **{name: getattr(np, name) for name in _KINDS},
-    **{f"{name}_buffer": buffer(getattr(types, name), BLOCK) for name in _KINDS},
+    **{f"{name}_buffer": elements.buffer(getattr(types, name), BLOCK) for name in _KINDS},
     **{f"{name}_array": getattr(abi, reader) for name, reader in _KINDS.items()},
     **{f"{name}_block": getattr(_blocks, f"{name}_block") for name in BLOCKS},
     "sqrt32": Cpu.primitives["sqrt32"],
     "sqrt64": Cpu.primitives["sqrt64"],
+    **{f"{short}_decode": getattr(elements, f"widen_{long}") for long, short in HALVES.items()},  # in 32-bit lanes
+    **{f"{short}_encode": getattr(elements, f"narrow_{long}") for long, short in HALVES.items()},
+    **({name: getattr(chain_halves, name) for name in ("f16_encode", "f16_decode")} if chain_halves.in_hardware() else {}),
     "word": abi.i64,
     "entry": abi.entry,
     "each": each,

@@ -49,8 +49,9 @@ def operands(chain: Chain, value: int) -> tuple[int, ...]:
 
 
 def needed(chain: Chain) -> list[int]:
-    """The values that results depend on, in order."""
-    found = set(chain.outputs)
+    """The values that results depend on, in order, and those that may refuse their data."""
+    steps = enumerate(chain.steps, len(chain.inputs))
+    found = {*chain.outputs, *(i for i, step in steps if refusal(step.op, tuple(map(chain.dtype, step.operands)), ("", "")))}
     for value in range(len(chain.inputs) + len(chain.steps) - 1, -1, -1):
         if value in found:
             found.update(operands(chain, value))
@@ -114,7 +115,7 @@ class _Writer:
     def buffer(self, value: int) -> str:
         """The buffer a value waits in (of its computed dtype)."""
         dtype = computed(self.chain.dtype(value))
-        return self.buffers.setdefault(f"b{value}", STORED.get(dtype, dtype)) and f"b{value}"
+        return self.buffers.setdefault(f"t{value}", STORED.get(dtype, dtype)) and f"t{value}"
 
     def place(self, value: int) -> str:
         """Where a part's loop reads a value: a source of `each`."""

@@ -15,7 +15,6 @@ Native = Callable[..., Any]  # (call, *arrays, **attrs) -> an array or a tuple o
 Function = TypeVar("Function", bound=Native)
 
 NATIVE: dict[str, Native] = {}
-ELEMENTWISE: set[str] = set()  # the primitives that can be steps of a chain
 VIEWS = frozenset({"transpose", "expand", "slice", "slice_box"})
 
 

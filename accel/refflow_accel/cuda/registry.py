@@ -14,6 +14,7 @@ from . import target
 from .memory import DeviceArray, current_stream
 
 Made = tuple[Callable[..., Any], tuple[Any, ...]]  # a kernel and its signature
+Fma = Callable[[tuple[Any, ...]], bool]  # whether the kernel of a key calls cuda.fma
 Primitive = Callable[..., Any]
 Function = TypeVar("Function", bound=Primitive)
 
@@ -21,7 +22,7 @@ Function = TypeVar("Function", bound=Primitive)
 class Family:
     """One kernel text for many keys: `make(*key)` gives the kernel and its signature."""
 
-    def __init__(self, make: Callable[..., Made], gate: Sequence[tuple[Any, ...]], fma: bool, bounds: int | None) -> None:
+    def __init__(self, make: Callable[..., Made], gate: Sequence[tuple[Any, ...]], fma: Fma, bounds: int | None) -> None:
         self.make, self.gate, self.fma, self.bounds = make, tuple(gate), fma, bounds
         self.name = make.__name__
         self._kernels: dict[tuple[Any, ...], Any] = {}
@@ -31,7 +32,7 @@ class Family:
         kernel = self._kernels.get(key)
         if kernel is None:
             target.check()
-            kernel = self._kernels[key] = target.kernel(*self.make(*key), self.bounds)
+            kernel = self._kernels[key] = target.kernel(*self.made(*key), self.bounds)
         stream = current_stream()
         words = []
         for argument in arguments:
@@ -42,9 +43,15 @@ class Family:
                 words.append(argument)
         kernel[grid, block, stream.handle](*words)
 
+    def made(self, *key: Any) -> Made:
+        """The kernel of a key, under the family's name, and its signature."""
+        function, signature = self.make(*key)
+        function.__name__ = function.__qualname__ = self.name
+        return function, signature
+
     def ptx(self, key: tuple[Any, ...]) -> dict[tuple[int, int], str]:
         """PTX by architecture."""
-        function, signature = self.make(*key)
+        function, signature = self.made(*key)
         return target.ptx(function, signature, self.bounds)
 
 
@@ -56,9 +63,9 @@ HOST: dict[str, str] = {}  # primitive -> why it is computed by the reference on
 
 
 def family(
-    gate: Sequence[tuple[Any, ...]], fma: bool = False, bounds: int | None = 256
+    gate: Sequence[tuple[Any, ...]], fma: Fma = lambda key: False, bounds: int | None = 256
 ) -> Callable[[Callable[..., Made]], Family]:
-    """Enters a family; `gate` are the keys that the gate on PTX compiles, `fma` says that its text calls `cuda.fma`."""
+    """Enters a family; `gate` are the keys that the gate on PTX compiles, `fma` says which keys call `cuda.fma`."""
 
     def enter(make: Callable[..., Made]) -> Family:
         if make.__name__ in FAMILIES:

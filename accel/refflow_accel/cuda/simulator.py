@@ -8,12 +8,13 @@ Part of ACC-CUDA-SIM of spec/text/acceleration.md.  The traps, and what is done 
 * two shared arrays made on one source line are one array: kernels make each on a line of its own;
 * integer overflow and invalid operations warn in each simulated thread: they are what is meant, so they are silent;
 * array arguments are copied in and out of every launch, so aliases would part: `Flat` goes through as it is;
-* the main thread spins while the simulated ones work: it waits for them instead.
+* the main thread spins on what the simulated ones do, and takes most of their time: `Barrier` lets it sleep.
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 from typing import Any
 
 import numpy as np
@@ -66,14 +67,71 @@ def fma(a: Any, b: Any, c: Any) -> Any:
     return np.float32(fma32(a, b, c))
 
 
+class Barrier:
+    """Where the threads of one block meet; those that are through with the kernel are not waited for."""
+
+    def __init__(self, threads: int) -> None:
+        self.live, self.waiting, self.round, self.broken = threads, 0, 0, False
+        self.changed = threading.Condition()
+
+    def _open(self) -> None:
+        self.waiting, self.round = 0, self.round + 1
+        self.changed.notify_all()
+
+    def meet(self) -> None:
+        """Waits for the others."""
+        with self.changed:
+            self.waiting += 1
+            if self.waiting == self.live:
+                self._open()
+                return
+            here = self.round
+            self.changed.wait_for(lambda: self.round != here or self.broken)
+            if self.broken:
+                raise RuntimeError("another thread of the block failed")
+
+    def leave(self, failed: bool) -> None:
+        """One thread less."""
+        with self.changed:
+            self.live -= 1
+            if failed:
+                self.broken = True
+                self.changed.notify_all()
+            elif self.live and self.waiting == self.live:
+                self._open()
+
+
+def run_block(manager: Any, grid_point: Any, *args: Any) -> None:
+    """One block of a kernel, a Python thread for each of its threads; an error in one is raised here."""
+    from numba.cuda.simulator import kernel
+
+    points = list(np.ndindex(*manager._block_dim))
+    barrier = Barrier(len(points))
+
+    def body() -> None:
+        failed = True
+        try:
+            with np.errstate(all="ignore"):
+                manager._f(*args)
+            failed = False
+        finally:
+            barrier.leave(failed)
+
+    threads = [kernel.BlockThread(body, manager, grid_point, point, False) for point in points]
+    for thread in threads:
+        thread.syncthreads = barrier.meet
+        thread.start()
+    for thread in threads:
+        thread.join()
+    errors = [thread.exception for thread in threads if thread.exception]
+    if errors:
+        first = next((e for e in errors if "another thread" not in str(e[0])), errors[0])
+        raise first[0].with_traceback(first[1])
+
+
 def mend() -> None:
     """Puts the remedies in place; once is enough."""
     from numba.cuda.simulator import kernel, kernelapi
 
-    def run_quietly(self: Any) -> None:
-        with np.errstate(all="ignore"):
-            run_thread(self)
-
     kernelapi.FakeCUDAModule.fma = lambda self, a, b, c: fma(a, b, c)
-    run_thread = kernel.BlockThread.run
-    kernel.BlockThread.run = run_quietly
+    kernel.BlockManager.run = run_block

@@ -157,13 +157,14 @@ if SIMULATED:
     simulator.mend()
     u32, i32, i64, f32, f64 = int, int, simulator.i64, simulator.f32, simulator.f64  # as indices, Python's int is faster
     u8, i8, u16, s32, s64 = simulator.u8, simulator.i8, simulator.u16, simulator.s32, simulator.i64
-    S: Any = SimpleNamespace(**instantiate(Python()))
+    S: Any = SimpleNamespace(**Python.primitives, **instantiate(Python()))
 else:
     _set_switches()
     _t = cuda.types
     u32, i32, i64, f32, f64 = _t.uint32, _t.int32, _t.int64, _t.float32, _t.float64
     u8, i8, u16, s32, s64 = _t.uint8, _t.int8, _t.uint16, _t.int32, _t.int64
-    S = SimpleNamespace(**instantiate(Cuda()))
+    _scalars = Cuda()
+    S = SimpleNamespace(**_scalars.primitives, **instantiate(_scalars))
 
 
 @lru_cache(maxsize=1)

@@ -18,7 +18,6 @@ from refflow.ir import Meta, Value
 from refflow.kernels import Backend
 from refflow.state import Override, settings
 
-from ..cpu.registry import ELEMENTWISE
 from .local import LocalProgram, RecordingBackend
 from .native import Native
 from .passes import drop_unused, fold_constants, fuse, transposed_products
@@ -85,7 +84,7 @@ class Recorded:
         self, program: LocalProgram, given: list[Where], results: Mapping[tuple[str, int], tuple[Meta, dict[int, int]]]
     ) -> None:
         program = transposed_products(fold_constants(program))
-        self.program = fuse(drop_unused(program), ELEMENTWISE)
+        self.program = fuse(drop_unused(program))
         self.given, self.results = given, results
 
 

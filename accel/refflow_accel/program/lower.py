@@ -9,12 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from refflow.kernels import Backend
 
+from ..chains import Chain
 from ..cpu.abi import Call, Entry, address, parts, word
 from ..cpu.chain import apply_chain
 from ..cpu.registry import NATIVE, VIEWS
@@ -103,6 +105,9 @@ class Lowering(Call):
     def scratch(self, shape: Any, dtype: Any) -> Array:
         return self._own(np.empty(shape, dtype), None)
 
+    def table(self, array: Array) -> Array:
+        return self._own(array, ("constant", 0))
+
     def numbers(self, *values: int) -> Array:
         array = self._own(super().numbers(*values), ("numbers", len(self.out.draws)))
         assert self._call is not None
@@ -110,7 +115,9 @@ class Lowering(Call):
         return array
 
     def where(self, array: Array) -> tuple[int, int]:
-        """The base an array lies in and its offset there, in bytes."""
+        """The base an array lies in and its offset there, in bytes; (-1, 0) for one of no bytes."""
+        if not array.size:
+            return -1, 0
         start = address(array)
         found, base = self._starts[bisect_right(self._starts, (start, len(self.out.bases))) - 1]
         assert found <= start < found + self.out.bases[base].array.nbytes, "an array from nowhere"
@@ -122,8 +129,8 @@ class Lowering(Call):
         row = Row(kernel, [], [], tasks, parts(tasks, cost))
         for i, argument in enumerate(arguments):
             if isinstance(argument, np.ndarray):
-                if argument.size:
-                    base, offset = self.where(argument)
+                base, offset = self.where(argument)
+                if base >= 0:
                     row.addresses.append((i, base, offset))
                     self.out.bases[base].touched(len(self.out.items))
                 row.words.append(0)
@@ -143,8 +150,7 @@ class Lowering(Call):
 
     def _carry_out(self, call: LocalCall, operands: list[Array]) -> Sequence[Array]:
         if call.name == CHAIN:
-            results: Sequence[Array] = apply_chain(self, call.attrs["chain"], *operands)
-            return results
+            return self._chain(call, operands)
         made: Any = NotImplemented
         if call.name in VIEWS:
             made = self._backend.kernel(call.name)(*operands, **call.attrs)
@@ -154,19 +160,34 @@ class Lowering(Call):
             return self._on_host(call, operands)
         return made if isinstance(made, tuple) else (made,)
 
+    def _chain(self, call: LocalCall, operands: list[Array]) -> Sequence[Array]:
+        made = apply_chain(self, call.attrs["chain"], *operands)
+        results: Sequence[Array] = self._on_host(call, operands) if made is NotImplemented else made
+        return results
+
     def _on_host(self, call: LocalCall, operands: list[Array]) -> list[Array]:
         """A step of the host, its results in arrays of their own."""
         at = len(self.out.items)
         results = [self.empty(self._program.arrays[n].shape, self._program.arrays[n].dtype) for n in call.outputs]
-        step = HostStep(self._backend.kernel(call.name), call, [], [])
+        kernel = partial(step_by_step, self._backend) if call.name == CHAIN else self._backend.kernel(call.name)
+        step = HostStep(kernel, call, [], [])
         for arrays, into in ((operands, step.operands), (results, step.results)):
             for array in arrays:
-                base, offset = self.where(array) if array.size else (-1, 0)
+                base, offset = self.where(array)
                 if base >= 0:
                     self.out.bases[base].touched(at)
                 into.append((base, offset, array))
         self.out.items.append(step)
         return results
+
+
+def step_by_step(backend: Backend, *arrays: Array, chain: Chain) -> tuple[Array, ...]:
+    """What a chain means: its steps, one after the other, by the kernels of their primitives."""
+    values = list(arrays)
+    for step in chain.steps:
+        attrs = {"dtype": np.dtype(step.dtype)} if step.op == "cast" else {}
+        values.append(backend.kernel(step.op)(*[values[i] for i in step.operands], **attrs))
+    return tuple(values[i] for i in chain.outputs)
 
 
 def arena(lowered: Lowered) -> tuple[dict[int, int], int]:

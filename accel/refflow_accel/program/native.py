@@ -49,7 +49,9 @@ class Native:
             for number in dict.fromkeys(shards.values()):
                 array = lowering.arrays[number]
                 place = (*lowering.where(array), array)
-                if kind == "update" and number not in self._updates and _whole(place, lowered.bases[place[0]]):
+                if place[0] < 0:
+                    self._copied_out[kind][number] = place
+                elif kind == "update" and number not in self._updates and _whole(place, lowered.bases[place[0]]):
                     lowered.bases[place[0]].owner = ("update", number)
                     self._updates[number] = place[0]
                 elif number not in self._updates or kind == "output":
@@ -175,6 +177,8 @@ class Native:
     def _array(self, place: Place, here: Mapping[int, Array]) -> Array:
         """The array at a place, in this call."""
         base, offset, example = place
+        if base < 0:
+            return np.empty(example.shape, example.dtype)
         memory = here[base] if base in here else self._bases[base].array
         flat = memory.reshape(-1).view(np.uint8)
         return np.ndarray(example.shape, example.dtype, flat.data, offset, example.strides)

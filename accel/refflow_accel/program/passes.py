@@ -6,13 +6,13 @@ program that changes no bit: the same kernels see the same numbers in the same o
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..chains import Chain, Step
+from ..expressions import OPERANDS, serves
 from .local import LocalCall, LocalProgram
 
 CHAIN = "chain"  # the name of a fused call; its attribute `chain` says what it does
@@ -85,30 +85,30 @@ def transposed_products(program: LocalProgram) -> LocalProgram:
     return replace(program, arrays=arrays, calls=made)
 
 
-def fuse(program: LocalProgram, elementwise: Collection[str]) -> LocalProgram:
+def fuse(program: LocalProgram) -> LocalProgram:
     """Puts elementwise calls of one shape together where no path leads out of a group and back into it (ACC-FUSE)."""
-    groups = _Groups(program, elementwise)
+    groups = _Groups(program)
     calls = [
-        program.calls[members[0]] if len(members) == 1 and program.calls[members[0]].name not in elementwise
-        else _chain(program, members, groups.uses)
+        _chain(program, members, groups.uses) if members[0] in groups.fitting else program.calls[members[0]]
         for members in groups.ordered()
-    ]  # fmt: skip
+    ]
     return replace(program, calls=calls)
 
 
 class _Groups:
     """Which calls are carried out together; sets of groups are bits of an int."""
 
-    def __init__(self, program: LocalProgram, elementwise: Collection[str]) -> None:
+    def __init__(self, program: LocalProgram) -> None:
         self.program, self.uses, self.makers = program, program.uses(), program.makers()
         self.members: dict[int, list[int]] = {}
         self.group: dict[int, int] = {}  # call -> group
+        self.fitting = {i for i, call in enumerate(program.calls) if fits(program, call)}
         self.before: dict[int, int] = {}  # group -> the groups it depends on, however far
         for i, call in enumerate(program.calls):
             sources = [self.group[self.makers[n]] for n in dict.fromkeys(call.inputs) if n in self.makers]
             sources = list(dict.fromkeys(sources))
-            if fits(program, call, elementwise):
-                joined = next((g for g in reversed(sources) if self._may_join(g, i, sources, elementwise)), None)
+            if i in self.fitting:
+                joined = next((g for g in reversed(sources) if self._may_join(g, i, sources)), None)
                 if joined is not None:
                     self._join(joined, i, sources)
                     continue
@@ -121,10 +121,10 @@ class _Groups:
             before |= self.before[g] | 1 << g
         return before
 
-    def _may_join(self, g: int, i: int, sources: list[int], elementwise: Collection[str]) -> bool:
+    def _may_join(self, g: int, i: int, sources: list[int]) -> bool:
         calls, arrays = self.program.calls, self.program.arrays
         first = calls[self.members[g][0]]
-        if not fits(self.program, first, elementwise) or len(self.members[g]) >= MOST_STEPS:
+        if g not in self.fitting or len(self.members[g]) >= MOST_STEPS:
             return False
         if arrays[first.outputs[0]].shape != arrays[calls[i].outputs[0]].shape:
             return False
@@ -160,9 +160,12 @@ class _Groups:
         return order
 
 
-def fits(program: LocalProgram, call: LocalCall, elementwise: Collection[str]) -> bool:
+def fits(program: LocalProgram, call: LocalCall) -> bool:
     """Whether a call can be a step of a chain."""
-    return call.name in elementwise and len(call.outputs) == 1
+    if call.name not in OPERANDS or len(call.outputs) != 1:
+        return False
+    dtypes = tuple(program.arrays[n].dtype.name for n in call.inputs)
+    return serves(call.name, dtypes, program.arrays[call.outputs[0]].dtype.name)
 
 
 def _chain(program: LocalProgram, members: list[int], uses: dict[int, list[int]]) -> LocalCall:

@@ -1,4 +1,4 @@
-"""Block forms on the CPU: y[:n] = f(x[:n]) over flat float32 buffers, vectorised, with the bits of the scalar functions.
+"""Block forms on the CPU: y[:n] = f(x[:n]) over flat float32 buffers, vectorised, to the bits of the scalar functions.
 
 Implements ACC-BLOCK of spec/text/acceleration.md.  A first pass takes a fast float64 value v (`fast`) and accepts it
 where v (1 - MARGIN) and v (1 + MARGIN) round to one float32; MARGIN is far above the error of v.  Elsewhere it leaves a
@@ -14,9 +14,9 @@ from typing import Any
 import numba
 
 from . import fast
-from .dialect import F32, NAN32, f32
+from .dialect import NAN32, f32
 from .instantiate import copied
-from .target_cpu import OPTIONS, Cpu, cpu
+from .target_cpu import OPTIONS, Cpu, cpu, muladd
 
 MARGIN = 2.0**-36
 STRETCH = 512  # elements between the two passes: what is repaired is still in the first cache
@@ -84,7 +84,7 @@ LOW = HIGH = 1.0
 
 
 def _fast_scope() -> dict[str, Any]:
-    scope: dict[str, Any] = {**vars(fast), **Cpu.primitives}
+    scope: dict[str, Any] = {**vars(fast), **Cpu.primitives, "muladd": muladd}
     for name, value in vars(fast).items():
         if isinstance(value, FunctionType) and value.__module__ == fast.__name__:
             scope[name] = numba.njit(**OPTIONS, forceinline=True)(copied(value, scope, f"fast_{name}"))
@@ -127,3 +127,7 @@ PLAIN = (
 PLAIN2 = ("maximum32", "minimum32", "floor_divide32", "remainder32")
 
 globals().update(_blocks())
+
+
+def __getattr__(name: str) -> Any:  # of names that are not there, and for type checkers
+    raise AttributeError(f"no block form is called {name}")

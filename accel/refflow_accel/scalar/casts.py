@@ -1,4 +1,4 @@
-"""Conversions between floats and integers (NUM-CAST): floats truncate and saturate, NaN gives 0, integers round once."""
+"""Between floats and integers (NUM-CAST): floats truncate and saturate, NaN gives 0; integers round once."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ F64: TypeAlias = Any
 I64: TypeAlias = Any
 Truth: TypeAlias = Any
 
-f32 = np.float32  # conversions: to nearest even
-f64 = np.float64
-i64 = np.int64  # of a float: an integral value in range only
+f32: Any = np.float32  # conversions: to nearest even
+f64: Any = np.float64
+i64: Any = np.int64  # of a float: an integral value in range only
 
 INF32 = np.float32(np.inf)
 NAN32 = np.float32(np.nan)
@@ -57,6 +57,11 @@ def sqrt64(x: F64) -> F64:
 def sqrt32(x: F32) -> F32:
     """Return the square root of a float32, correctly rounded."""
     return np.sqrt(np.float32(x))
+
+
+def muladd(a: F64, b: F64, c: F64) -> F64:
+    """Return a * b + c of float64 numbers, rounded once or twice: for `fast` only, where it is no matter which."""
+    return a * b + c
 
 
 def fma32(a: F32, b: F32, c: F32) -> F32:

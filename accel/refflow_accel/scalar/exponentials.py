@@ -5,7 +5,7 @@ exp(x) = 2^(n/64) exp(r) with a table of 2^(j/64) in pairs and |r| <= ln(2)/128 
 
 from __future__ import annotations
 
-from .dialect import F32, F64, I64, ZERO32, bits64, f32, f64, from64, i64
+from .dialect import F32, F64, I64, f64, from64, i64
 from .pairs import product_error, quotient, round_pair, sum_error
 from .tables import EXPH, EXPL, LN64H, LN64L, MAGIC, PER_LN2
 
@@ -44,11 +44,7 @@ def exp_pair(x: F64, xl: F64) -> tuple[F64, F64]:
     t = -(n * LN64L)
     r = a + t
     rl = sum_error(a, t, r) + xl
-    z = (
-        r
-        * r
-        * (0.5 + r * (1 / 6 + r * (1 / 24 + r * (1 / 120 + r * (1 / 720 + r * (1 / 5040 + r * (1 / 40320)))))))
-    )
+    z = r * r * (0.5 + r * (1 / 6 + r * (1 / 24 + r * (1 / 120 + r * (1 / 720 + r * (1 / 5040 + r * (1 / 40320)))))))
     q = z + rl * (1.0 + (r + z))
     high = EXPH[j]
     p = high * r
@@ -81,7 +77,10 @@ def expm1(x32: F32) -> F32:
     p = de + c * (c * c) * (
         1 / 6
         + c
-        * (1 / 24 + c * (1 / 120 + c * (1 / 720 + c * (1 / 5040 + c * (1 / 40320 + c * (1 / 362880 + c * (1 / 3628800)))))))
+        * (
+            1 / 24
+            + c * (1 / 120 + c * (1 / 720 + c * (1 / 5040 + c * (1 / 40320 + c * (1 / 362880 + c * (1 / 3628800))))))
+        )
     )
     near = (c < 0.03125) & (c > -0.03125)
     y = round_pair(d if near else s, p if near else e)

@@ -1,13 +1,14 @@
 """Fast forms for the CPU's vector units: a float64 value of each function to a relative error far below 2^-35.
 
-No tables, no branches, no conversions between integers and floats: LLVM turns a loop of them into vector code.  A NaN
+No tables, no branches, no conversions between integers and floats: LLVM turns a loop of them into vector code, and
+`muladd` into one or two roundings as the processor likes.  A NaN
 means "ask the accurate function", which is right everywhere.  `blocks` accepts a value only where all numbers within
 its error round alike, so none of this is part of a definition.  Polynomials: polynomials.py, by make_tables.py.
 """
 
 from __future__ import annotations
 
-from .dialect import F32, F64, INF64, NAN64, Truth, bits64, f64, from64, sqrt64
+from .dialect import F32, F64, INF64, NAN64, Truth, bits64, f64, from64, muladd, sqrt64
 from .polynomials import COS, ERF, EXP, EXPM1, LOG, LOG_THIRD, SIN, TAIL, TAIL_SCALE, TANH
 from .tables import MAGIC
 
@@ -22,19 +23,17 @@ PER_QUARTER = 0.6366197723675814  # 2 / pi
 # pi/2 in parts: the first two have 33 bits, so that a multiple of up to 2^20 is exact
 QUARTER1, QUARTER2, QUARTER3 = 1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21
 REACH = 1000000.0  # |x| up to which three parts are enough
-HALF_ROOT = 0.7071067811865476
 
 
 def _exp(c: F64) -> F64:
     """Return exp(c) for -744 < c < 709 or NaN."""
-    t = c * PER_LN2 + MAGIC
-    r = c - (t - MAGIC) * LN2
+    t = muladd(c, PER_LN2, MAGIC)
+    r = muladd(t - MAGIC, -LN2, c)
     s = r * r
-    q = s * s
-    p = (
-        ((EXP[0] + EXP[1] * r) + (EXP[2] + EXP[3] * r) * s)
-        + ((EXP[4] + EXP[5] * r) + (EXP[6] + EXP[7] * r) * s) * q
-        + (EXP[8] + EXP[9] * r) * (q * q)
+    p = muladd(
+        r,
+        muladd(s, muladd(s, muladd(s, EXP[7], EXP[5]), EXP[3]), EXP[1]),
+        muladd(s, muladd(s, muladd(s, muladd(s, EXP[8], EXP[6]), EXP[4]), EXP[2]), EXP[0]),
     )
     return from64(bits64(p) + (bits64(t) << 52))
 
@@ -58,14 +57,13 @@ def expm1(x32: F32) -> F64:
     x = f64(x32)
     c = 90.0 if x > 90.0 else x
     c = -105.0 if c < -105.0 else c
-    t = c * PER_LN2 + MAGIC
-    r = c - (t - MAGIC) * LN2
+    t = muladd(c, PER_LN2, MAGIC)
+    r = muladd(t - MAGIC, -LN2, c)
     s = r * r
-    q = s * s
-    p = (
-        ((EXPM1[0] + EXPM1[1] * r) + (EXPM1[2] + EXPM1[3] * r) * s)
-        + ((EXPM1[4] + EXPM1[5] * r) + (EXPM1[6] + EXPM1[7] * r) * s) * q
-        + (EXPM1[8] + EXPM1[9] * r) * (q * q)
+    p = muladd(
+        r,
+        muladd(s, muladd(s, muladd(s, EXPM1[7], EXPM1[5]), EXPM1[3]), EXPM1[1]),
+        muladd(s, muladd(s, muladd(s, muladd(s, EXPM1[8], EXPM1[6]), EXPM1[4]), EXPM1[2]), EXPM1[0]),
     )
     scale = from64((bits64(t) << 52) + BIASED)
     return (p * r) * scale + (-0.0 if scale == 1.0 else scale - 1.0)  # x + -0.0 is x, of -0 too
@@ -80,8 +78,11 @@ def tanh(x32: F32) -> F64:
     z = x * x
     s = z * z
     small = x * (
-        ((TANH[0] + TANH[1] * z) + (TANH[2] + TANH[3] * z) * s)
-        + ((TANH[4] + TANH[5] * z) + (TANH[6] + TANH[7] * z) * s) * (s * s)
+        muladd(
+            z,
+            muladd(s, muladd(s, TANH[5], TANH[3]), TANH[1]),
+            muladd(s, muladd(s, muladd(s, TANH[6], TANH[4]), TANH[2]), TANH[0]),
+        )
     )
     return small if a < 0.35 else (-large if x < 0.0 else large)
 
@@ -93,13 +94,13 @@ def _log(c: F64) -> F64:
     m = from64((shifted & FRACTION) + SQRT_HALF)
     s = (m - 1.0) / (m + 1.0)
     z = s * s
-    return e * LN2 + s * (2.0 + z * _atanh(z))
+    return muladd(e, LN2, s * muladd(z, _atanh(z), 2.0))
 
 
 def _atanh(z: F64) -> F64:
     """Return (atanh(s)/s - 1) 2/z, z = s^2 <= 0.0294."""
     q = z * z
-    return ((LOG[0] + LOG[1] * z) + (LOG[2] + LOG[3] * z) * q) + ((LOG[4] + LOG[5] * z) + LOG[6] * q) * (q * q)
+    return muladd(z, muladd(q, LOG[3], LOG[1]), muladd(q, muladd(q, LOG[4], LOG[2]), LOG[0]))
 
 
 def log(x32: F32) -> F64:
@@ -118,7 +119,7 @@ def log1p(x32: F32) -> F64:
     d = x if e == 0.0 else m - 1.0
     s = d / (2.0 + d)
     z = s * s
-    v = (-0.0 if e == 0.0 else e * LN2) + s * (2.0 + z * _atanh(z))
+    v = (-0.0 if e == 0.0 else e * LN2) + s * muladd(z, _atanh(z), 2.0)
     return v if (x > -1.0) & (x < INF64) else NAN64
 
 
@@ -130,35 +131,31 @@ def softplus(x32: F32) -> F64:
     s = t / (2.0 + t)
     z = s * s
     q = z * z
-    p = (
-        ((LOG_THIRD[0] + LOG_THIRD[1] * z) + (LOG_THIRD[2] + LOG_THIRD[3] * z) * q)
-        + ((LOG_THIRD[4] + LOG_THIRD[5] * z) + (LOG_THIRD[6] + LOG_THIRD[7] * z) * q) * (q * q)
-        + (LOG_THIRD[8] + LOG_THIRD[9] * z) * ((q * q) * (q * q))
+    p = muladd(
+        z,
+        muladd(q, muladd(q, LOG_THIRD[5], LOG_THIRD[3]), LOG_THIRD[1]),
+        muladd(q, muladd(q, muladd(q, LOG_THIRD[6], LOG_THIRD[4]), LOG_THIRD[2]), LOG_THIRD[0]),
     )
-    return (x if x > 0.0 else 0.0) + s * (2.0 + z * p)
+    return (x if x > 0.0 else 0.0) + s * muladd(z, p, 2.0)
 
 
 def erf(x32: F32) -> F64:
-    """x P(x^2/8 - 1), a polynomial of degree 23, clamped at 4 where the answer is 1."""
+    """x P(x^2/8 - 1), a polynomial of degree 21 in four interleaved chains, clamped at 4 where the answer is 1."""
     x = f64(x32)
     c = 4.0 if x > 4.0 else x
     c = -4.0 if c < -4.0 else c
     w = c * c * 0.125 - 1.0
     q = w * w
     u = q * q
-    v = u * u
-    p0 = ((ERF[0] + ERF[1] * w) + (ERF[2] + ERF[3] * w) * q) + ((ERF[4] + ERF[5] * w) + (ERF[6] + ERF[7] * w) * q) * u
-    p1 = ((ERF[8] + ERF[9] * w) + (ERF[10] + ERF[11] * w) * q) + (
-        (ERF[12] + ERF[13] * w) + (ERF[14] + ERF[15] * w) * q
-    ) * u
-    p2 = ((ERF[16] + ERF[17] * w) + (ERF[18] + ERF[19] * w) * q) + (
-        (ERF[20] + ERF[21] * w) + (ERF[22] + ERF[23] * w) * q
-    ) * u
-    return c * (p0 + (p1 + p2 * v) * v)
+    p0 = muladd(u, muladd(u, muladd(u, muladd(u, muladd(u, ERF[20], ERF[16]), ERF[12]), ERF[8]), ERF[4]), ERF[0])
+    p1 = muladd(u, muladd(u, muladd(u, muladd(u, muladd(u, ERF[21], ERF[17]), ERF[13]), ERF[9]), ERF[5]), ERF[1])
+    p2 = muladd(u, muladd(u, muladd(u, muladd(u, ERF[18], ERF[14]), ERF[10]), ERF[6]), ERF[2])
+    p3 = muladd(u, muladd(u, muladd(u, muladd(u, ERF[19], ERF[15]), ERF[11]), ERF[7]), ERF[3])
+    return c * muladd(q, muladd(w, p3, p2), muladd(w, p1, p0))
 
 
 def gelu(x32: F32) -> F64:
-    """x Phi(x): Phi(-t) = exp(-t^2/2) P(u) / (t + 3), u = (t - 3)/(t + 3)."""
+    """x Phi(x): Phi(-t) = exp(-t^2/2) P(u) / (t + 4), u = (t - 4)/(t + 4)."""
     x = f64(x32)
     a = -x if x < 0.0 else x
     t = 15.0 if a > 15.0 else a
@@ -166,14 +163,11 @@ def gelu(x32: F32) -> F64:
     u = (t - TAIL_SCALE) * inverse
     q = u * u
     w = q * q
-    v = w * w
-    p0 = ((TAIL[0] + TAIL[1] * u) + (TAIL[2] + TAIL[3] * u) * q) + (
-        (TAIL[4] + TAIL[5] * u) + (TAIL[6] + TAIL[7] * u) * q
-    ) * w
-    p1 = ((TAIL[8] + TAIL[9] * u) + (TAIL[10] + TAIL[11] * u) * q) + (
-        (TAIL[12] + TAIL[13] * u) + (TAIL[14] + TAIL[15] * u) * q
-    ) * w
-    tail = _exp(-0.5 * (t * t)) * ((p0 + (p1 + (TAIL[16] + TAIL[17] * u) * v) * v) * inverse)
+    p0 = muladd(w, muladd(w, muladd(w, TAIL[12], TAIL[8]), TAIL[4]), TAIL[0])
+    p1 = muladd(w, muladd(w, muladd(w, TAIL[13], TAIL[9]), TAIL[5]), TAIL[1])
+    p2 = muladd(w, muladd(w, muladd(w, TAIL[14], TAIL[10]), TAIL[6]), TAIL[2])
+    p3 = muladd(w, muladd(w, TAIL[11], TAIL[7]), TAIL[3])
+    tail = _exp(-0.5 * (t * t)) * (muladd(q, muladd(u, p3, p2), muladd(u, p1, p0)) * inverse)
     return (-15.0 if x < -15.0 else x) * (tail if x < 0.0 else 1.0 - tail)
 
 
@@ -195,15 +189,13 @@ def _rest(x: F64, t: F64) -> F64:
 def _sine(r: F64) -> F64:
     z = r * r
     q = z * z
-    return r * (1.0 + z * (((SIN[0] + SIN[1] * z) + (SIN[2] + SIN[3] * z) * q) + (SIN[4] + SIN[5] * z) * (q * q)))
+    return r * (1.0 + z * muladd(z, muladd(q, SIN[3], SIN[1]), muladd(q, muladd(q, SIN[4], SIN[2]), SIN[0])))
 
 
 def _cosine(r: F64) -> F64:
     z = r * r
     q = z * z
-    return 1.0 + z * (
-        ((COS[0] + COS[1] * z) + (COS[2] + COS[3] * z) * q) + ((COS[4] + COS[5] * z) + COS[6] * q) * (q * q)
-    )
+    return 1.0 + z * muladd(z, muladd(q, COS[3], COS[1]), muladd(q, muladd(q, COS[4], COS[2]), COS[0]))
 
 
 def _turned(y: F64, half: Truth) -> F64:

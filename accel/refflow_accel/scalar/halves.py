@@ -5,7 +5,7 @@ Patterns are int64 in [0, 65536).  A float64 or an int64 is first rounded to odd
 
 from __future__ import annotations
 
-from .dialect import F32, F64, I64, INF64, bits32, f32, f64, from32, i64
+from .dialect import F32, F64, I64, INF64, bits32, f32, f64, from32
 
 UNIT16 = f32(2.0**-24)  # the smallest float16
 

@@ -57,7 +57,7 @@ class Target(Protocol):
         """Return the form of a constant array that compiled code reads."""
 
 
-def copied(function: types.FunctionType, scope: dict[str, Any], name: str | None = None) -> types.FunctionType:
+def copied(function: Any, scope: dict[str, Any], name: str | None = None) -> types.FunctionType:
     """Return `function` with the globals `scope`; `name` keeps copies of one text apart (in Numba's cache too)."""
     copy = types.FunctionType(function.__code__, scope, name or function.__name__, function.__defaults__)
     copy.__module__ = function.__module__
@@ -80,7 +80,8 @@ def instantiate(target: Target) -> Mapping[str, Any]:
             elif isinstance(value, np.ndarray):
                 scope[key] = tables.setdefault(id(value), target.table(value))
             elif isinstance(value, (int, float, np.generic)) or value in (dialect.f32, dialect.f64, dialect.i64):
-                if scope.setdefault(key, value) is not value and scope[key] != value:
+                known = scope.setdefault(key, value)
+                if known is not value and known != value:
                     raise AssertionError(f"scalar sources: {key} has two meanings")
     for key, function in functions.items():
         scope[key] = target.jit(copied(function, scope))

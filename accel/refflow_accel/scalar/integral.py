@@ -5,7 +5,7 @@ Adding and taking away 2^23 (2^52 in float64) rounds a magnitude below it to an 
 
 from __future__ import annotations
 
-from .dialect import F32, F64, I64, INF64, NAN32, ONE32, ZERO32, bits32, bits64, f32, f64, from32, from64, i64
+from .dialect import F32, F64, INF64, NAN32, ONE32, ZERO32, bits32, bits64, f32, f64, from32, from64, i64
 
 HALF32 = f32(0.5)
 WHOLE32 = f32(8388608.0)

@@ -5,7 +5,7 @@ log(x) = e ln 2 - log(1/c) + log(1 + r), 1/c from a table in 20 bits, so that r 
 
 from __future__ import annotations
 
-from .dialect import F32, F64, INF32, INF64, NAN32, ZERO32, Truth, bits64, f32, f64, from64
+from .dialect import F32, F64, INF32, INF64, NAN32, ZERO32, Truth, bits64, f64, from64
 from .exponentials import exp_pair
 from .pairs import product_error, round_pair, sum_error
 from .tables import INVC, LN2H, LN2L, LOGH, LOGL, SPLIT
@@ -50,10 +50,14 @@ def log_pair(s: F64, e: F64, d: F64, dl: F64, near1: Truth) -> tuple[F64, F64]:
     l0 = 0.0 if near1 else ex * LN2L + LOGL[j]
     z = r * r
     ze = product_error(r, r, z)
-    p = r * z * (
-        1 / 3
-        + r
-        * (-0.25 + r * (0.2 + r * (-1 / 6 + r * (1 / 7 + r * (-0.125 + r * (1 / 9 + r * (-0.1 + r * (1 / 11))))))))
+    p = (
+        r
+        * z
+        * (
+            1 / 3
+            + r
+            * (-0.25 + r * (0.2 + r * (-1 / 6 + r * (1 / 7 + r * (-0.125 + r * (1 / 9 + r * (-0.1 + r * (1 / 11))))))))
+        )
     )
     s1 = h0 + r
     e1 = r - (s1 - h0)  # h0 is 0 or larger than r

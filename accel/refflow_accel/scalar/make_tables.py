@@ -162,19 +162,19 @@ def _expm1_kernel(r: Any) -> Any:
     return mp.expm1(r) / r if r else mp.mpf(1)
 
 
-TAIL_SCALE = 3.0
+TAIL_SCALE = 4.0
 TAIL_REACH = 15.0
 HALF_LN2 = 0.34658
 POLYNOMIALS: dict[str, tuple[Callable[[Any], Any], Any, Any, int]] = {
-    "EXP": (mp.exp, -HALF_LN2, HALF_LN2, 9),
-    "EXPM1": (_expm1_kernel, -HALF_LN2, HALF_LN2, 9),
-    "TANH": (_tanh_kernel, 0.0, 0.1226, 7),
-    "LOG": (_log_kernel, 0.0, 0.02945, 6),
-    "LOG_THIRD": (_log_kernel, 0.0, 0.1112, 9),
-    "ERF": (_erf_kernel, -1.0, 1.0, 23),
-    "TAIL": (_tail_kernel, -1.0, (TAIL_REACH - TAIL_SCALE) / (TAIL_REACH + TAIL_SCALE), 17),
-    "SIN": (_sin_kernel, 0.0, 0.6170, 5),
-    "COS": (_cos_kernel, 0.0, 0.6170, 6),
+    "EXP": (mp.exp, -HALF_LN2, HALF_LN2, 8),
+    "EXPM1": (_expm1_kernel, -HALF_LN2, HALF_LN2, 8),
+    "TANH": (_tanh_kernel, 0.0, 0.1226, 6),
+    "LOG": (_log_kernel, 0.0, 0.02945, 4),
+    "LOG_THIRD": (_log_kernel, 0.0, 0.1112, 6),
+    "ERF": (_erf_kernel, -1.0, 1.0, 21),
+    "TAIL": (_tail_kernel, -1.0, (TAIL_REACH - TAIL_SCALE) / (TAIL_REACH + TAIL_SCALE), 14),
+    "SIN": (_sin_kernel, 0.0, 0.6170, 4),
+    "COS": (_cos_kernel, 0.0, 0.6170, 4),
 }
 
 

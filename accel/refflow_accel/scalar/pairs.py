@@ -10,7 +10,7 @@ from .dialect import F32, F64, bits64, f32, from64
 
 
 def round_odd64(hi: F64, lo: F64) -> F64:
-    """Return hi + lo rounded to odd, |lo| <= |hi|: one step of the bit pattern towards the error, if the last bit is 0."""
+    """Return hi + lo, |lo| <= |hi|, rounded to odd: where the last bit is 0, one step of the pattern towards the error."""
     s = hi + lo
     e = lo - (s - hi)
     i = bits64(s)

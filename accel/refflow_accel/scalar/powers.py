@@ -14,9 +14,9 @@ def sqrt(x: F32) -> F32:
 
 
 def rsqrt(x: F32) -> F32:
-    """Return 1 / sqrt(x): in float64 no result lies close enough to a midpoint of float32 for the second rounding to err.
+    """Return 1 / sqrt(x) by way of float64.
 
-    Every input was checked.
+    No result lies so close to a midpoint of float32 that the second rounding errs: every input was checked.
     """
     return f32(1.0 / sqrt64(f64(x)))
 

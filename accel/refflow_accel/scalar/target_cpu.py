@@ -21,19 +21,19 @@ cache.use()
 OPTIONS: dict[str, Any] = {"error_model": "numpy", "cache": True, "nogil": True, "fastmath": False}
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def bits64(typing: Any, x: Any) -> Any:
     """Return the bits of a float64."""
     return nt.int64(nt.float64), lambda context, b, signature, args: b.bitcast(args[0], ir.IntType(64))
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def from64(typing: Any, i: Any) -> Any:
     """Return the float64 of these bits."""
     return nt.float64(nt.int64), lambda context, b, signature, args: b.bitcast(args[0], ir.DoubleType())
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def bits32(typing: Any, x: Any) -> Any:
     """Return the bits of a float32 in an int64."""
 
@@ -43,7 +43,7 @@ def bits32(typing: Any, x: Any) -> Any:
     return nt.int64(nt.float32), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def from32(typing: Any, i: Any) -> Any:
     """Return the float32 of the low 32 bits."""
 
@@ -53,7 +53,19 @@ def from32(typing: Any, i: Any) -> Any:
     return nt.float32(nt.int64), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
+def muladd(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c of float64 numbers, fused if the processor can."""
+
+    def generate(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        double = ir.DoubleType()
+        kind = ir.FunctionType(double, [double, double, double])
+        return b.call(b.module.declare_intrinsic("llvm.fmuladd", [double], kind), args)
+
+    return nt.float64(nt.float64, nt.float64, nt.float64), generate
+
+
+@intrinsic
 def fma32(typing: Any, a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c, rounded once."""
     return nt.float32(nt.float32, nt.float32, nt.float32), lambda context, b, signature, args: b.fma(*args)

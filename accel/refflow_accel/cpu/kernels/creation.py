@@ -20,8 +20,8 @@ from refflow.numerics.dtypes import cast, is_float
 
 from ...scalar.target_cpu import cpu
 from ..abi import Entry, f32s, f64, i64, i64s
-from ..registry import kernel, register
-from .elements import READ, STORE, WORDS, entry_of, wide
+from ..registry import kernel
+from .elements import READ, STORE, WORDS, entry_of, get, put, specialise
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
@@ -35,7 +35,7 @@ def fill_words(words, lo, hi):
     """Task t: a block of elements.  Words: out, how many, the word each becomes."""
     out, count, word = read(words, 0), i64(words, 1), i64(words, 2)
     for i in range(lo * 4096, min(hi * 4096, count)):
-        out[i] = word
+        put(out, i, word)
     return 0
 
 
@@ -78,7 +78,7 @@ def arange_integers(words, lo, hi):
     """Task t: a block.  Words: out, how many, the first index, start and step."""
     out, count, first, start, step = write(words, 0), i64(words, 1), i64(words, 2), i64(words, 3), i64(words, 4)
     for i in range(lo * 4096, min(hi * 4096, count)):
-        out[i] = start + (first + i) * step
+        put(out, i, start + (first + i) * step)
     return 0
 
 
@@ -115,9 +115,9 @@ def eye_rows(words, lo, hi):
     out, columns, corner, one = read(words, 0), i64(words, 1), i64(words, 2), i64(words, 3)
     for t in range(lo, hi):
         for c in range(columns):
-            out[t * columns + c] = 0
+            put(out, t * columns + c, 0)
         if 0 <= corner + t < columns:
-            out[t * columns + corner + t] = one
+            put(out, t * columns + corner + t, one)
     return 0
 
 
@@ -146,7 +146,7 @@ def random_rows(words, lo, hi):
     other dimensions, then (size, step of the logical index) of each.
     """
     out, numbers = write(words, 0), i64s(words, 1)
-    seed, stream, low, span = numbers[0], numbers[1], i64(words, 2), i64(words, 3)
+    seed, stream, low, span = get(numbers, 0), get(numbers, 1), i64(words, 2), i64(words, 3)
     length, piece, origin, dims = i64(words, 4), i64(words, 5), i64(words, 6), i64(words, 7)
     pieces = (length + piece - 1) // piece
     for t in range(lo, hi):
@@ -173,13 +173,15 @@ def draw_one(out, i, index, seed, stream, low, span):
     w0, w1, w2, w3 = philox_block(index >> 2, seed, stream)
     lane = index & 3
     a, b = (w0, w1) if lane < 2 else (w2, w3)
-    out[i] = even(a, b, low, span) if lane & 1 == 0 else odd(a, b, low, span)
+    put(out, i, even(a, b, low, span) if lane & 1 == 0 else odd(a, b, low, span))
 
 
 def draw_four(out, i, index, seed, stream, low, span):
     w0, w1, w2, w3 = philox_block(index >> 2, seed, stream)
-    out[i], out[i + 1] = even(w0, w1, low, span), odd(w0, w1, low, span)
-    out[i + 2], out[i + 3] = even(w2, w3, low, span), odd(w2, w3, low, span)
+    put(out, i, even(w0, w1, low, span))
+    put(out, i + 1, odd(w0, w1, low, span))
+    put(out, i + 2, even(w2, w3, low, span))
+    put(out, i + 3, odd(w2, w3, low, span))
 
 
 def word_even(a, b, low, span):
@@ -224,8 +226,6 @@ DRAWS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Any]] = {
 
 @lru_cache(maxsize=None)
 def drawing(name: str) -> Entry:
-    from .elements import specialise
-
     even, odd, write = DRAWS[name]
     scope = {key: cpu()[key] for key in ("philox_block", "uniform", "normal_even", "normal_odd", "bounded")}
     pair = specialise((even, odd), scope)

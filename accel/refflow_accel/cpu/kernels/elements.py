@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from .. import abi
 from ..abi import Entry
 
-device = njit(forceinline=True, error_model="numpy", nogil=True)
+device = njit(forceinline=True, error_model="numpy", nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 # --- one text, many dtypes --------------------------------------------------------------------------------------------
@@ -64,6 +64,28 @@ def word_of(context: Any, x: Any) -> Any:
     return types.uint64(types.float64), lambda c, b, s, args: b.bitcast(args[0], ir.IntType(64))
 
 
+@intrinsic
+def get(context: Any, x: Any, i: Any) -> Any:
+    """x[i], where a negative i lies before the array's first element, as steps backwards need."""
+
+    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.load(b.gep(context.make_array(x)(context, b, args[0]).data, [args[1]]))
+
+    return x.dtype(x, types.int64), build
+
+
+@intrinsic
+def put(context: Any, x: Any, i: Any, value: Any) -> Any:
+    """x[i] = value, likewise; an integer is cut to fit."""
+
+    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        made = context.cast(b, args[2], value, x.dtype)
+        b.store(made, b.gep(context.make_array(x)(context, b, args[0]).data, [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(x, types.int64, value), build
+
+
 def _binary(name: str) -> Any:
     """LLVM's function of two equal floats."""
 
@@ -89,7 +111,8 @@ def buffer(dtype: Any, count: int) -> Any:
     def array(context: Any) -> Any:
         def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
             element = context.get_data_type(dtype)
-            data = b.bitcast(cgutils.alloca_once(b, ir.ArrayType(element, count)), element.as_pointer())
+            with b.goto_entry_block():  # not `alloca_once`, which fills with zeros
+                data = b.alloca(element, size=ir.Constant(ir.IntType(32), count))
             made = context.make_array(kind)(context, b)
             size = context.get_constant(types.intp, context.get_abi_sizeof(element))
             shape = cgutils.pack_array(b, [context.get_constant(types.intp, count)])
@@ -148,37 +171,37 @@ def narrow_float16(x):
 
 @device
 def load_same(x, i):
-    return x[i]
+    return get(x, i)
 
 
 @device
 def load_integer(x, i):
-    return np.int64(x[i])
+    return np.int64(get(x, i))
 
 
 @device
 def load_bfloat16(x, i):
-    return widen_bfloat16(x[i])
+    return widen_bfloat16(get(x, i))
 
 
 @device
 def load_float16(x, i):
-    return widen_float16(x[i])
+    return widen_float16(get(x, i))
 
 
 @device
 def store_same(out, i, value):
-    out[i] = value
+    put(out, i, value)
 
 
 @device
 def store_bfloat16(out, i, value):
-    out[i] = narrow_bfloat16(value)
+    put(out, i, narrow_bfloat16(value))
 
 
 @device
 def store_float16(out, i, value):
-    out[i] = narrow_float16(value)
+    put(out, i, narrow_float16(value))
 
 
 READ = {

@@ -24,7 +24,7 @@ from ..abi import Entry, i64, i64s
 from ..registry import kernel
 from . import elements, nodes
 from .creation import filled, value_word
-from .elements import LOAD, NUMBA, READ, STORE, WORDS, buffer, entry_of, itemstrides, specialise, wide
+from .elements import LOAD, NUMBA, READ, STORE, WORDS, buffer, entry_of, get, itemstrides, put, specialise, wide
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
@@ -59,24 +59,24 @@ def copy_words(words, lo, hi):
             for r in range(r0, r1):
                 a, b = at + r * down, base + r * source_down
                 for c in range(c0, c1):
-                    to[a + c] = source[b + c]
+                    put(to, a + c, get(source, b + c))
         elif right == 1 and source_right == 0:
             for r in range(r0, r1):
-                a, value = at + r * down, source[base + r * source_down]
+                a, value = at + r * down, get(source, base + r * source_down)
                 for c in range(c0, c1):
-                    to[a + c] = value
+                    put(to, a + c, value)
         elif right == 1 and source_down == 1:
             for tile in range(c0, c1, 32):
                 end = min(tile + 32, c1)
                 for r in range(r0, r1):
                     a, b = at + r * down, base + r
                     for c in range(tile, end):
-                        to[a + c] = source[b + c * source_right]
+                        put(to, a + c, get(source, b + c * source_right))
         else:
             for r in range(r0, r1):
                 a, b = at + r * down, base + r * source_down
                 for c in range(c0, c1):
-                    to[a + c * right] = source[b + c * source_right]
+                    put(to, a + c * right, get(source, b + c * source_right))
     return 0
 
 
@@ -202,13 +202,13 @@ def triangle_rows(words, lo, hi):
         edge = diagonal - corner + t % rows  # the column on the diagonal
         for c in range(columns):
             kept = c <= edge if lower else c >= edge
-            out[at + c] = x[at + c] if kept else 0
+            put(out, at + c, get(x, at + c) if kept else zero)
     return 0
 
 
 @lru_cache(maxsize=None)
 def triangle(itemsize: int) -> Entry:
-    return entry_of(triangle_rows, str(itemsize), {"read": WORDS[itemsize]})
+    return entry_of(triangle_rows, str(itemsize), {"read": WORDS[itemsize], "zero": np.dtype(f"u{itemsize}").type(0)})
 
 
 def triangular(call: Any, x: Array, diagonal: int, at: Any, lower: bool) -> Any:
@@ -252,7 +252,7 @@ def leaf_slots(words, lo, hi):
     """The slot of each of n leaves in the full tree above them.  Words: slots, n."""
     slots, n = i64s(words, 0), i64(words, 1)
     for k in range(lo, hi):
-        slots[k] = slot_of(n, k)
+        put(slots, k, slot_of(n, k))
     return 0
 
 
@@ -286,20 +286,20 @@ def fold_windows(words, lo, hi):
                     q = s // stride1
                     if s < 0 or q >= across or q * stride1 != s:
                         continue
-                    slot = slots[p * across + q]
+                    slot = get(slots, p * across + q)
                     if top > 0:
                         apart = slot ^ before
-                        while top > 1 and heights[top - 1] < apart:
-                            stack[top - 2] = combine(stack[top - 2], stack[top - 1])
+                        while top > 1 and get(heights, top - 1) < apart:
+                            put(stack, top - 2, combine(get(stack, top - 2), get(stack, top - 1)))
                             top -= 1
-                        heights[top] = apart
-                    stack[top] = load(g, base + p * gp + q * gq + i * gi + j * gj)
+                        put(heights, top, apart)
+                    put(stack, top, load(g, base + p * gp + q * gq + i * gi + j * gj))
                     before = slot
                     top += 1
             while top > 1:
-                stack[top - 2] = combine(stack[top - 2], stack[top - 1])
+                put(stack, top - 2, combine(get(stack, top - 2), get(stack, top - 1)))
                 top -= 1
-            store(out, t * width + x, stack[0] if top else nothing)
+            store(out, t * width + x, get(stack, 0) if top else nothing)
     return 0
 
 

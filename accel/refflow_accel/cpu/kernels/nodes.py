@@ -13,90 +13,41 @@ user says.
 
 from __future__ import annotations
 
-
-def t1(x, i, s):
-    return load(x, i)
+from .elements import get, put
 
 
-def t2(x, i, s):
-    return combine(load(x, i), load(x, i + s))
+def four(x, i, s):
+    """The tree over 4 terms, the first at i and each s further."""
+    return combine(combine(load(x, i), load(x, i + s)), combine(load(x, i + 2 * s), load(x, i + 3 * s)))
 
 
-def t3(x, i, s):
-    return combine(t2(x, i, s), load(x, i + 2 * s))
-
-
-def t4(x, i, s):
-    return combine(t2(x, i, s), t2(x, i + 2 * s, s))
-
-
-def t5(x, i, s):
-    return combine(t3(x, i, s), t2(x, i + 3 * s, s))
-
-
-def t6(x, i, s):
-    return combine(t3(x, i, s), t3(x, i + 3 * s, s))
-
-
-def t7(x, i, s):
-    return combine(t4(x, i, s), t3(x, i + 4 * s, s))
-
-
-def t8(x, i, s):
-    return combine(t4(x, i, s), t4(x, i + 4 * s, s))
-
-
-def t9(x, i, s):
-    return combine(t5(x, i, s), t4(x, i + 5 * s, s))
-
-
-def t10(x, i, s):
-    return combine(t5(x, i, s), t5(x, i + 5 * s, s))
-
-
-def t11(x, i, s):
-    return combine(t6(x, i, s), t5(x, i + 6 * s, s))
-
-
-def t12(x, i, s):
-    return combine(t6(x, i, s), t6(x, i + 6 * s, s))
-
-
-def t13(x, i, s):
-    return combine(t7(x, i, s), t6(x, i + 7 * s, s))
-
-
-def t14(x, i, s):
-    return combine(t7(x, i, s), t7(x, i + 7 * s, s))
-
-
-def t15(x, i, s):
-    return combine(t8(x, i, s), t7(x, i + 8 * s, s))
-
-
-def t16(x, i, s):
-    return combine(t8(x, i, s), t8(x, i + 8 * s, s))
+def few(x, i, s, n):
+    """The tree over 1 to 4."""
+    value = load(x, i)
+    if n == 1:
+        return value
+    value = combine(value, load(x, i + s))
+    if n == 2:
+        return value
+    if n == 3:
+        return combine(value, load(x, i + 2 * s))
+    return combine(value, combine(load(x, i + 2 * s), load(x, i + 3 * s)))
 
 
 def leaf(x, i, s, n):
-    """The tree over n terms, 1 to 16, the first at i and each s further."""
+    """The tree over 1 to 16."""
     if n == 16:
-        return t16(x, i, s)
-    if n > 8:
-        if n > 12:
-            if n == 13:
-                return t13(x, i, s)
-            return t14(x, i, s) if n == 14 else t15(x, i, s)
-        if n > 10:
-            return t11(x, i, s) if n == 11 else t12(x, i, s)
-        return t9(x, i, s) if n == 9 else t10(x, i, s)
-    if n > 4:
-        if n > 6:
-            return t7(x, i, s) if n == 7 else t8(x, i, s)
-        return t5(x, i, s) if n == 5 else t6(x, i, s)
-    if n > 2:
-        return t3(x, i, s) if n == 3 else t4(x, i, s)
-    return t1(x, i, s) if n == 1 else t2(x, i, s)
+        left = combine(four(x, i, s), four(x, i + 4 * s, s))
+        return combine(left, combine(four(x, i + 8 * s, s), four(x, i + 12 * s, s)))
+    if n <= 4:
+        return few(x, i, s, n)
+    if n <= 8:
+        half = (n + 1) >> 1
+        return combine(few(x, i, s, half), few(x, i + half * s, s, n - half))
+    a, b, c, d = (n + 3) >> 2, (n + 1) >> 2, (n + 2) >> 2, n >> 2
+    left = combine(few(x, i, s, a), few(x, i + a * s, s, b))
+    i += (a + b) * s
+    return combine(left, combine(few(x, i, s, c), few(x, i + c * s, s, d)))
 
 
 def depth_to(n, most):
@@ -129,40 +80,35 @@ def node_size(n, d, j):
 
 def tree(x, i, s, n):
     """The tree over n >= 1 terms, the first at i and each s further."""
-    if n <= 16:
-        return leaf(x, i, s, n)
     d = depth_to(n, 16)
     last = (1 << d) - 1
-    least, over = n >> d, n & last
+    least, over, choice = n >> d, n & last, last
     stack = pile()
-    choice = last
-    for j in range(last):
+    value = load(x, i)
+    for j in range(last + 1):
         size = least + ((over + choice) >> d)
         value = leaf(x, i, s, size)
         i += size * s
         level = 0
         while (j >> level) & 1:
-            value = combine(stack[level], value)
+            value = combine(get(stack, level), value)
             level += 1
-        stack[level] = value
-        choice ^= ((2 << level) - 1) << (d - 1 - level)
-    value = leaf(x, i, s, least)
-    for level in range(d):
-        value = combine(stack[level], value)
+        if j < last:
+            put(stack, level, value)
+            choice ^= ((2 << level) - 1) << (d - 1 - level)
     return value
 
 
 def loop(x, i, s, n):
     """The same for a fold whose order does not show."""
     value = load(x, i)
-    for k in range(1, n):
-        value = combine(value, load(x, i + k * s))
+    if s == 1:
+        for k in range(1, n):
+            value = combine(value, load(x, i + k))
+    else:
+        for k in range(1, n):
+            value = combine(value, load(x, i + k * s))
     return value
-
-
-LEAVES = (t1, t2, t3, t4, t5, t6, t7, t8, t9, t10, t11, t12, t13, t14, t15, t16, leaf)
-WALK = (depth_to, node_start, node_size)
-TREE = (*LEAVES, *WALK, tree)
 
 
 def slot_of(n, k):
@@ -177,3 +123,8 @@ def slot_of(n, k):
         else:
             size = half
     return slot
+
+
+LEAVES = (four, few, leaf)
+WALK = (depth_to, node_start, node_size)
+TREE = (*LEAVES, *WALK, tree)

@@ -20,12 +20,11 @@ import numpy as np
 
 from refflow.numerics.dtypes import is_half
 
-from .. import abi
-from ..abi import Entry, entry, i64, i64s
-from ..registry import kernel, register
+from ..abi import Entry, i64, i64s
+from ..registry import kernel
 from . import elements, nodes
 from .creation import filled
-from .elements import LOAD, NUMBA, READ, STORE, WIDE, buffer, entry_of, itemstrides, specialise, wide
+from .elements import LOAD, NUMBA, READ, STORE, buffer, entry_of, get, itemstrides, put, specialise, wide
 from .movement import contiguous
 
 BLOCK = 256  # columns folded together
@@ -108,12 +107,10 @@ def fold_rows(words, lo, hi):
             start, count = node_start(n, cut, j), node_size(n, cut, j)
         if folded > 1:
             value = runs(x, at, words, last, folded, start, count)
-        elif step == 1:
-            value = run(x, at + start, 1, count)
         else:
             value = run(x, at + start * step, step, count)
         if cut > 0:
-            parts[t] = value
+            put(parts, t, value)
         else:
             store(out, to, value)
     return 0
@@ -121,6 +118,8 @@ def fold_rows(words, lo, hi):
 
 def place(words, first, folded, k):
     """Where the k-th term of a range of several dimensions lies."""
+    if folded == 1:
+        return k * i64(words, first + 1)
     at = 0
     for d in range(folded - 1, -1, -1):
         size = i64(words, first + 2 * d)
@@ -130,30 +129,30 @@ def place(words, first, folded, k):
 
 
 def tree_runs(x, at, words, first, folded, start, n):
-    """`tree` over a range of several dimensions: a leaf that lies in one run is folded there, others are brought in."""
+    """`tree` over a range of several dimensions, its leaves brought together."""
     size, step = i64(words, first + 2 * folded - 2), i64(words, first + 2 * folded - 1)
     d = depth_to(n, 16)
     last = (1 << d) - 1
-    least, over = n >> d, n & last
+    least, over, choice = n >> d, n & last, last
     stack, terms = pile(), pile()
-    choice = last
     value = load(x, at)
+    inside, here = start % size, at + place(words, first, folded, start)
     for j in range(last + 1):
         count = least + ((over + choice) >> d)
-        inside = start % size
-        if inside + count <= size:
-            value = leaf(x, at + place(words, first, folded, start), step, count)
-        else:
-            for k in range(count):
-                terms[k] = load(x, at + place(words, first, folded, start + k))
-            value = leaf_here(terms, 0, 1, count)
-        start += count
+        for k in range(count):
+            put(terms, k, load(x, here))
+            start += 1
+            inside += 1
+            here += step
+            if inside == size:
+                inside, here = 0, at + place(words, first, folded, start)
+        value = leaf_here(terms, 0, 1, count)
         level = 0
         while (j >> level) & 1:
-            value = combine(stack[level], value)
+            value = combine(get(stack, level), value)
             level += 1
-        stack[level] = value
         if j < last:
+            put(stack, level, value)
             choice ^= ((2 << level) - 1) << (d - 1 - level)
     return value
 
@@ -165,10 +164,7 @@ def loop_runs(x, at, words, first, folded, start, n):
     value = load(x, at + place(words, first, folded, start))
     while start < stop:
         count = min(stop - start, size - start % size)
-        if step == 1:
-            value = combine(value, loop(x, at + place(words, first, folded, start), 1, count))
-        else:
-            value = combine(value, loop(x, at + place(words, first, folded, start), step, count))
+        value = combine(value, loop(x, at + place(words, first, folded, start), step, count))
         start += count
     return value
 
@@ -177,87 +173,67 @@ def loop_runs(x, at, words, first, folded, start, n):
 
 
 def fold_columns(words, lo, hi):
-    """Task t: node t mod 2^cut of a block of columns; blocks run through the last kept dimension first."""
+    """Task t: node t mod 2^cut of a block of columns; blocks run through the last kept dimension first.
+
+    Leaves are one row or two; the stack holds a block of partial sums at each level.
+    """
     x, out, parts = read(words, 0), write(words, 1), read_wide(words, 2)
     n, cut, kept, folded = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
     last = 7 + 3 * kept
-    width, step, across = i64(words, last - 3), i64(words, last - 2), i64(words, last - 1)
+    width, across = i64(words, last - 3), i64(words, last - 1)
     blocks = (width + 255) // 256
     stack = piles()
     for t in range(lo, hi):
-        o, j = t >> cut, t & ((1 << cut) - 1)
+        o = t >> cut
         o, block = o // blocks, o % blocks
         count = min(width - block * 256, 256)
-        at, to = block * 256 * step, block * 256 * across
+        at, to = block * 256, block * 256 * across
         for k in range(kept - 2, -1, -1):
             size = i64(words, 7 + 3 * k)
             o, i = o // size, o % size
             at += i * i64(words, 8 + 3 * k)
             to += i * i64(words, 9 + 3 * k)
-        start, terms = 0, n
+        start, d = 0, 0
+        terms = n
+        for k in range(cut - 1, -1, -1):  # down to this node
+            half = (terms + 1) >> 1
+            if (t >> k) & 1:
+                start, half = start + half, terms - half
+            terms = half
+        while (terms - 1) >> d > 1:
+            d += 1
+        end = (1 << d) - 1
+        least, over, choice = terms >> d, terms & end, end
+        for j in range(end + 1):
+            rows = least + ((over + choice) >> d)
+            a, b = at + place(words, last, folded, start), 0
+            if rows == 2:
+                b = at + place(words, last, folded, start + 1)
+            start += rows
+            level = 0
+            while (j >> level) & 1:
+                level += 1
+            top = 256 * level
+            if rows == 2:
+                for c in range(count):
+                    put(stack, top + c, combine(load(x, a + c), load(x, b + c)))
+            else:
+                for c in range(count):
+                    put(stack, top + c, load(x, a + c))
+            for below in range(0, top, 256):
+                for c in range(count):
+                    put(stack, top + c, combine(get(stack, below + c), get(stack, top + c)))
+            if j < end:
+                choice ^= ((2 << level) - 1) << (d - 1 - level)
+        top = 256 * d
         if cut > 0:
-            start, terms = node_start(n, cut, j), node_size(n, cut, j)
-        if step == 1:
-            top = fold_block(x, at, 1, count, words, last, folded, start, terms, stack)
-        else:
-            top = fold_block(x, at, step, count, words, last, folded, start, terms, stack)
-        if cut > 0:
-            base = (t & ((1 << cut) - 1)) * i64(words, last + 2 * folded) + to
+            to += (t & ((1 << cut) - 1)) * i64(words, last + 2 * folded)
             for c in range(count):
-                parts[base + c * across] = stack[top + c]
-        elif across == 1:
-            for c in range(count):
-                store(out, to + c, stack[top + c])
+                put(parts, to + c * across, get(stack, top + c))
         else:
             for c in range(count):
-                store(out, to + c * across, stack[top + c])
+                store(out, to + c * across, get(stack, top + c))
     return 0
-
-
-def fold_block(x, at, step, count, words, first, folded, start, n, stack):
-    """The trees over n rows of `count` columns, left in the stack at the place returned; leaves of 2 to 4 rows."""
-    d = depth_to(n, 4)
-    last = (1 << d) - 1
-    least, over = n >> d, n & last
-    choice = last
-    row = i64(words, first + 1)
-    level = 0
-    for j in range(last + 1):
-        rows = least + ((over + choice) >> d)
-        if folded == 1:
-            a = at + start * row
-            b1, b2, b3 = a + row, a + 2 * row, a + 3 * row
-        else:
-            a = at + place(words, first, folded, start)
-            b1 = at + place(words, first, folded, start + 1) if rows > 1 else a
-            b2 = at + place(words, first, folded, start + 2) if rows > 2 else a
-            b3 = at + place(words, first, folded, start + 3) if rows > 3 else a
-        start += rows
-        level = 0
-        while (j >> level) & 1:
-            level += 1
-        # the leaf goes where the carry will end, so that one without a carry is stored once
-        to = 256 * level
-        if rows == 4:
-            for c in range(count):
-                k = c * step
-                stack[to + c] = combine(combine(load(x, a + k), load(x, b1 + k)), combine(load(x, b2 + k), load(x, b3 + k)))
-        elif rows == 3:
-            for c in range(count):
-                k = c * step
-                stack[to + c] = combine(combine(load(x, a + k), load(x, b1 + k)), load(x, b2 + k))
-        elif rows == 2:
-            for c in range(count):
-                stack[to + c] = combine(load(x, a + c * step), load(x, b1 + c * step))
-        else:
-            for c in range(count):
-                stack[to + c] = load(x, a + c * step)
-        for k in range(level):
-            for c in range(count):
-                stack[to + c] = combine(stack[256 * k + c], stack[to + c])
-        if j < last:
-            choice ^= ((2 << level) - 1) << (d - 1 - level)
-    return 256 * level
 
 
 # --- their meaning for a dtype ----------------------------------------------------------------------------------------
@@ -265,12 +241,12 @@ def fold_block(x, at, step, count, words, first, folded, start, n, stack):
 
 @elements.device
 def load_truth(x, i):
-    return np.uint8(x[i] != 0)
+    return np.uint8(get(x, i) != 0)
 
 
 @elements.device
 def load_truth_half(x, i):
-    return np.uint8((x[i] & 0x7FFF) != 0)
+    return np.uint8((get(x, i) & 0x7FFF) != 0)
 
 
 @lru_cache(maxsize=None)
@@ -284,11 +260,11 @@ def folding(columns: bool, kind: str, source: str, made: str, truth: bool = Fals
         scope["load"] = load_truth_half if source in ("float16", "bfloat16") else load_truth
     suffix = f"{kind}_{source}_{made}{'_truth' if truth else ''}"
     if columns:
-        inside = specialise((*nodes.WALK, place, fold_block), scope)
+        inside = specialise((place,), scope)
         return entry_of(fold_columns, suffix, inside)
-    here = specialise(nodes.LEAVES, {**names, "load": elements.load_same})
-    scope["leaf_here"] = here["leaf"]
     ordered = kind in ("sum", "prod") and inner in ("float32", "float64")
+    if ordered:  # leaves brought in are in their wide form
+        scope["leaf_here"] = specialise(nodes.LEAVES, {**names, "load": elements.load_same})["leaf"]
     texts = (*nodes.TREE, place, tree_runs) if ordered else (*nodes.WALK, nodes.loop, place, loop_runs)
     inside = specialise(texts, scope)
     inside |= {"run": inside["tree"], "runs": inside["tree_runs"]} if ordered else {}
@@ -306,6 +282,9 @@ def fold_dims(call: Any, x: Array, dims: Sequence[int], kind: str, *, truth: boo
     if x.dtype.name not in READ:
         return NotImplemented
     at = space(x.shape, itemstrides(x.strides, x.itemsize), tuple(dims))
+    if at.columns and at.kept[-1][1] != 1:
+        x = contiguous(call, x)
+        at = space(x.shape, itemstrides(x.strides, x.itemsize), tuple(dims))
     out = call.empty(at.shape, np.bool_ if truth else x.dtype)
     if at.n == 0:
         return filled(call, out, identity_word(kind, out.dtype.name))
@@ -396,7 +375,7 @@ def extreme_place(words, lo, hi):
             value = load(x, at + i * step)
             if beats(value, best):
                 best, where = value, i
-        out[o] = where
+        put(out, o, where)
     return 0
 
 
@@ -466,17 +445,17 @@ def fold_parts(words, lo, hi):
             to = 256 * level
             if size == 2:
                 for c in range(count):
-                    stack[to + c] = combine(load(a, at + c), load(b, at + c))
+                    put(stack, to + c, combine(load(a, at + c), load(b, at + c)))
             else:
                 for c in range(count):
-                    stack[to + c] = load(a, at + c)
+                    put(stack, to + c, load(a, at + c))
             for k in range(level):
                 for c in range(count):
-                    stack[to + c] = combine(stack[256 * k + c], stack[to + c])
+                    put(stack, to + c, combine(get(stack, 256 * k + c), get(stack, to + c)))
             if j < last:
                 choice ^= ((2 << level) - 1) << (d - 1 - level)
         for c in range(count):
-            store(out, at + c, stack[256 * level + c])
+            store(out, at + c, get(stack, 256 * level + c))
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -22,6 +22,9 @@ from refflow.numerics import LEAF
 
 I64, I32 = ir.IntType(64), ir.IntType(32)
 DEPTH = 32  # levels a stack has room for: 2^32 leaves
+
+
+inner = njit(error_model="numpy", nogil=True)  # a function of kernels
 
 
 def _machine() -> tuple[int, int]:
@@ -61,7 +64,8 @@ def _constant(n: int) -> Any:
     return ir.Constant(I64, n)
 
 
-def _pointer(context: Any, b: Any, kind: Any, array: Any, offset: Any) -> Any:
+def pointer_to(context: Any, b: Any, kind: Any, array: Any, offset: Any) -> Any:
+    """The address of an element of a flat array."""
     return b.gep(context.make_array(kind)(context, b, array).data, [offset])
 
 
@@ -130,6 +134,11 @@ class _Tile:
         width = getattr(self.element, "width", 0)
         return int(width) // 8 if width else (4 if self.does.fused else 8)
 
+    def opaque(self, pointer: Any) -> Any:
+        """The same pointer, of which LLVM knows nothing: else it keeps an induction variable for every row."""
+        kind = ir.FunctionType(pointer.type, [pointer.type])
+        return self.b.asm(kind, "", "=r,0", [pointer], False)
+
     def spread(self, scalar: Any) -> Any:
         """A scalar in every lane."""
         start = ir.Constant(self.does.vector, ir.Undefined)
@@ -180,25 +189,25 @@ def make_tile(rows: int, narrow: bool, taps: bool) -> Any:
     def tile(
         context: Any, x: Any, xo: Any, xr: Any, xk: Any, y: Any, yo: Any, yk: Any, exists: Any, eo: Any,
         tree: Any, first: Any, last: Any, stack: Any, so: Any, final: Any, out: Any, oo: Any, orow: Any,
-        height: Any, width: Any,
+        start: Any, height: Any, width: Any,
     ) -> Any:  # fmt: skip
         n = types.int64
-        signature = types.void(x, n, n, n, y, n, n, exists, n, tree, n, n, stack, n, n, out, n, n, n, n)
+        signature = types.void(x, n, n, n, y, n, n, exists, n, tree, n, n, stack, n, n, out, n, n, n, n, n)
 
         def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            """Run leaves [first, last) of the tree on x[xo + r*xr + k*xk] * y[yo + k*yk + j].
+            """Run leaves [first, last) of the tree on x[xo + r*xr + k*xk] * y[yo + k*yk + j], r < rows, j < width.
 
-            r < rows and j < width; rows from `height` on repeat the last one and are not stored.  The values of the
-            leaves' nodes go onto the stack at `so`; if `final`, the last one is the result, out[oo + r*orow + j].
+            The values of the nodes that end there go onto the stack at `so`; if `final`, the last one is the result,
+            out[oo + r*orow + j] for start <= r < height.
             """
             element = context.get_data_type(signature.args[0].dtype)
             vectors = 1 if narrow or signature.args[0].dtype.bitwidth == 64 else 2
             t = _Tile(b, element, rows, vectors)
-            names = "x xo xr xk y yo yk exists eo tree first last stack so final out oo orow height width".split()
+            names = "x xo xr xk y yo yk exists eo tree first last stack so final out oo orow start height width".split()
             value = dict(zip(names, args))
 
             def pointer(name: str, offset: Any) -> Any:
-                return _pointer(context, b, signature.args[names.index(name)], value[name], offset)
+                return pointer_to(context, b, signature.args[names.index(name)], value[name], offset)
 
             _emit(t, value, pointer, taps)
             return context.get_dummy_value()
@@ -212,19 +221,28 @@ def _emit(t: _Tile, value: dict[str, Any], pointer: Any, taps: bool) -> None:
     """The body of `make_tile`'s intrinsic."""
     b, rows, vectors = t.b, t.rows, t.vectors
     inside = t.columns(value["width"])
-    bottom = b.sub(value["height"], _constant(1))
-    offsets = []
-    for r in range(rows):
-        clamped = b.select(b.icmp_signed("<", _constant(r), bottom), _constant(r), bottom)
-        offsets.append(b.mul(clamped, value["xr"]))
+    thrice = b.mul(value["xr"], _constant(3))
+    twice = b.add(value["xr"], value["xr"])
+    nearby = [_constant(0), value["xr"], twice, thrice]
+    four = b.mul(value["xr"], _constant(4))
+
+    def rows_of(px: Any) -> list[Any]:
+        """The addresses of a step's rows, by few registers."""
+        made: list[Any] = []
+        for r in range(rows):
+            if r and r % 4 == 0:
+                px = t.opaque(b.gep(px, [four]))
+            made.append(b.gep(px, [nearby[r % 4]]))
+        return made
 
     def step(px: Any, py: Any, pe: Any, acc: list[Any] | None) -> tuple[Any, Any, Any, list[Any]]:
         """One k for the whole tile; without `acc`, the first of a leaf."""
         right = [t.load_some(t.part(py, v), inside[v]) for v in range(vectors)]
         there = [t.present(pe, v) for v in range(vectors)] if taps else []
         made = []
+        places = rows_of(px)
         for r in range(rows):
-            left = t.spread(b.load(b.gep(px, [offsets[r]])))
+            left = t.spread(b.load(places[r]))
             for v in range(vectors):
                 before = acc[r * vectors + v] if acc is not None else ir.Constant(t.does.vector, None)
                 if acc is None:
@@ -235,7 +253,7 @@ def _emit(t: _Tile, value: dict[str, Any], pointer: Any, taps: bool) -> None:
                     after = t.does.step(left, right[v], before)
                 made.append(b.select(there[v], after, before) if taps else after)
         pe = b.gep(pe, [_constant(vectors)]) if taps else pe
-        return b.gep(px, [value["xk"]]), b.gep(py, [value["yk"]]), pe, made
+        return t.opaque(b.gep(px, [value["xk"]])), b.gep(py, [value["yk"]]), pe, made
 
     def steps(count: int) -> Any:
         def body(values: list[Any]) -> list[Any]:
@@ -276,7 +294,8 @@ def _emit(t: _Tile, value: dict[str, Any], pointer: Any, taps: bool) -> None:
     def store(acc: list[Any]) -> None:
         place = pointer("out", value["oo"])
         for r in range(rows):
-            with b.if_then(b.icmp_signed("<", _constant(r), value["height"])):
+            wanted = b.icmp_signed(">=", _constant(r), value["start"])
+            with b.if_then(b.and_(wanted, b.icmp_signed("<", _constant(r), value["height"]))):
                 for v in range(vectors):
                     t.store_some(acc[r * vectors + v], t.part(place, v), inside[v])
             place = b.gep(place, [value["orow"]])

@@ -1,0 +1,197 @@
+"""Matrix products by tiles, with the bits of the canonical tree.
+
+Implements ACC-MATMUL of spec/text/acceleration.md (NUM-CONTRACT's bits).  A task is a block of tiles of one matrix of the
+batch.  Factors are read where they lie if that is fast, by their strides, so that a transpose costs no copy; else they
+are packed into panels first, by a launch of its own.  `tiles` computes a tile; what is chosen here changes no bit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from .. import abi
+from ..abi import Call
+from ..registry import kernel
+from .elements import entry_of
+from .packing import READERS, Array, Panels, table_of
+from .tiles import COLUMNS, DEPTH, FEW, LANES, ROWS, SIZE, aligned, make_stack, make_tile, program
+
+Shape = tuple[int, ...]
+
+_stack = make_stack(DEPTH * SIZE)
+_whole, _low = make_tile(ROWS, False, False), make_tile(FEW, False, False)
+_slim, _small = make_tile(ROWS, True, False), make_tile(FEW, True, False)
+
+
+@njit(inline="always")
+def _tile(x, xo, xr, xk, y, yo, yk, tree, leaves, stack, out, oo, n, rows, start, height, width):  # type: ignore[no-untyped-def]
+    """A finished tile by the smallest shape that holds it: rows [start, height) of `rows`."""
+    if width > LANES:
+        if rows == ROWS:
+            _whole(x, xo, xr, xk, y, yo, yk, tree, 0, tree, 0, leaves, stack, 0, 1, out, oo, n, start, height, width)
+        else:
+            _low(x, xo, xr, xk, y, yo, yk, tree, 0, tree, 0, leaves, stack, 0, 1, out, oo, n, start, height, width)
+    elif rows == ROWS:
+        _slim(x, xo, xr, xk, y, yo, yk, tree, 0, tree, 0, leaves, stack, 0, 1, out, oo, n, start, height, width)
+    else:
+        _small(x, xo, xr, xk, y, yo, yk, tree, 0, tree, 0, leaves, stack, 0, 1, out, oo, n, start, height, width)
+
+
+LEAVES, M, N, COLUMNS_OF, X_PACKED, X_TILE, X_ROW, X_K, Y_PACKED, Y_PANEL, Y_K, HIGH, WIDE, BATCH, HEAD = range(15)
+
+
+def product(words: int, lo: int, hi: int) -> int:
+    """Tasks (matrix, block of rows, block of columns) of out = x y.
+
+    Words: x, y, out, and a table: the tree's leaves; m, n; columns of a panel; is x packed, the steps to its next tile of
+    rows, row and k; is y packed, the steps to its next panel and k; tiles of rows and panels of columns in a block; the
+    size of the batch; then where each matrix of x begins, where each of y, and the tree.
+    """
+    x, y, out, table = array(words, 0), array(words, 1), array(words, 2), abi.i64s(words, 3)  # type: ignore[name-defined]  # noqa: F821
+    m, n, columns, batch, leaves = table[M], table[N], table[COLUMNS_OF], table[BATCH], table[LEAVES]
+    xr, xk, yk, high, wide = table[X_ROW], table[X_K], table[Y_K], table[HIGH], table[WIDE]
+    xbase = aligned(x) if table[X_PACKED] else 0
+    ybase = aligned(y) if table[Y_PACKED] else 0
+    tiles, panels = (m + ROWS - 1) // ROWS, (n + columns - 1) // columns
+    across = (panels + wide - 1) // wide
+    blocks = (tiles + high - 1) // high * across
+    tree, stack = table[HEAD + 2 * batch :], _stack(out)
+    for task in range(lo, hi):
+        g, block = task // blocks, task % blocks
+        i, j = block // across * high, block % across * wide
+        for t in range(j, min(panels, j + wide)):
+            yo, width = ybase + table[HEAD + batch + g] + t * table[Y_PANEL], min(columns, n - t * columns)
+            for p in range(i, min(tiles, i + high)):
+                height = min(ROWS, m - p * ROWS)
+                rows = ROWS if height > FEW else FEW
+                # A tile that hangs over moves up, so that it reads only rows that exist; panels have room for it.
+                up = 0 if table[X_PACKED] else max(0, p * ROWS + rows - m)
+                xo = xbase + table[HEAD + g] + p * table[X_TILE] - up * xr
+                oo = (g * m + p * ROWS - up) * n + t * columns
+                _tile(x, xo, xr, xk, y, yo, yk, tree, leaves, stack, out, oo, n, rows, up, up + height, width)
+    return 0
+
+
+PRODUCT = {np.dtype(name): entry_of(product, name, {"array": reader}) for name, reader in READERS.items()}
+
+
+@kernel
+def matmul(call: Call, x: Array, y: Array) -> Any:
+    """The matrix products of x (..., m, k) and y (..., k, n), batches broadcast; any strides."""
+    dtype = x.dtype
+    if dtype != y.dtype or dtype not in PRODUCT or x.ndim < 2 or y.ndim < 2 or x.shape[-1] != y.shape[-2]:
+        return NotImplemented
+    p = plan(x.shape, x.strides, y.shape, y.strides, x.itemsize, abi.threads())
+    if p is None:
+        return NotImplemented
+    out = call.empty(p.shape, dtype)
+    if p.tasks:
+        left = x if p.left is None else p.left.write(call, x)
+        right = y if p.right is None else p.right.write(call, y)
+        call.launch(PRODUCT[dtype], left, right, out, call.table(p.table), tasks=p.tasks, cost=p.cost)
+    return out
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product is computed: the result's shape, what is packed, the table of `product`, its tasks and their ns."""
+
+    shape: Shape
+    left: Panels | None
+    right: Panels | None
+    table: Array
+    tasks: int
+    cost: float
+
+
+@lru_cache(maxsize=1024)
+def plan(xshape: Shape, xbytes: Shape, yshape: Shape, ybytes: Shape, size: int, threads: int) -> Plan | None:
+    """The plan for operands of these shapes and strides in bytes; None where the reference has to do it."""
+    if any(stride % size for stride in xbytes + ybytes) or xshape[-1] == 0:
+        return None
+    xstrides, ystrides = (tuple(stride // size for stride in strides) for strides in (xbytes, ybytes))
+    try:
+        batch = np.broadcast_shapes(xshape[:-2], yshape[:-2])
+    except ValueError:
+        return None
+    (m, k), n = xshape[-2:], yshape[-1]
+    shape = (*batch, m, n)
+    if 0 in shape:
+        return Plan(shape, None, None, table_of(), 0, 0.0)
+    if math.prod(yshape[:-2]) == 1 and len(xshape) > 2 and _one_matrix(xshape[:-1], xstrides[:-1]):
+        m, batch = m * math.prod(xshape[:-2]), ()  # one matrix for all: the batch is more rows
+        xshape, xstrides = (m, k), xstrides[-2:]
+    count, columns = math.prod(batch), COLUMNS if size < 8 else LANES
+    left, xs, xtile, xr, xk = _left(batch, xshape, xstrides, n)
+    right, ys, ypanel, yk = _right(batch, yshape, ystrides, m, columns)
+    high, wide = _block(count, -(-m // ROWS), -(-n // columns), k * size, threads)
+    tree = program(k)
+    numbers = [len(tree), m, n, columns, int(left is not None), xtile, xr, xk, int(right is not None), ypanel, yk, high, wide]
+    tasks = count * -(-m // (ROWS * high)) * -(-n // (columns * wide))
+    work = min(high * ROWS, m) * min(wide * columns, n) * k
+    return Plan(shape, left, right, table_of(*numbers, count, xs, ys, tree), tasks, work * size / 4 / 50)
+
+
+def _one_matrix(shape: Shape, strides: Shape) -> bool:
+    """Whether dimensions lie as one would: each steps over all of the next."""
+    long = [(n, stride) for n, stride in zip(shape, strides) if n != 1]
+    return all(outer == inner * n for (_, outer), (n, inner) in zip(long, long[1:])) and shape[-1] != 1
+
+
+def _begins(shape: Shape, strides: Shape) -> Array:
+    """Where the matrices of a batch begin, in this shape."""
+    begins = np.zeros(shape, np.int64)
+    for axis, (n, stride) in enumerate(zip(shape, strides)):
+        begins += (np.arange(n) * stride).reshape(n, *[1] * (len(shape) - axis - 1))
+    return begins
+
+
+def _left(batch: Shape, shape: Shape, strides: Shape, n: int) -> tuple[Panels | None, Array, int, int, int]:
+    """x as it lies, or in panels; where its matrices begin, and the steps to the next tile of rows, row and k."""
+    (m, k), (row, step) = shape[-2:], strides[-2:]
+    begins = _begins(shape[:-2], strides[:-2])
+    if not _pack_left(m, k, step, n):
+        return None, np.broadcast_to(begins, batch), ROWS * row, row, step
+    panels = Panels(begins, m, k, ROWS, ROWS, row, 0, step, k)
+    return panels, np.broadcast_to(panels.places, batch), ROWS * k, 1, ROWS
+
+
+def _right(batch: Shape, shape: Shape, strides: Shape, m: int, columns: int) -> tuple[Panels | None, Array, int, int]:
+    """y likewise; with the steps to the next panel and k.  Columns that do not lie together have to be packed."""
+    (k, n), (step, column) = shape[-2:], strides[-2:]
+    begins = _begins(shape[:-2], strides[:-2])
+    if (column == 1 or n == 1) and not _pack_right(m, k, n):
+        return None, np.broadcast_to(begins, batch), columns, step
+    panels = Panels(begins, n, k, columns, 0, column, 0, step, k)
+    return panels, np.broadcast_to(panels.places, batch), columns * k, columns
+
+
+def _pack_left(m: int, k: int, step: int, n: int) -> bool:
+    """Rows are read where they lie, except where there is no tile of rows that exist, or each k is a page away."""
+    return (m < ROWS and m != FEW) or (step != 1 and k >= 512 and n >= 512)
+
+
+def _pack_right(m: int, k: int, n: int) -> bool:
+    """A panel is copied if it pays: it is read by many tiles, and does not stay in a second-level cache by itself."""
+    return m > 4 * ROWS and n > COLUMNS and k * n >= 1 << 18
+
+
+X_BYTES = 1 << 19  # of x in a task: half of a second-level cache of 1 MiB
+
+
+def _block(batch: int, tiles: int, panels: int, bytes_of_k: int, threads: int) -> tuple[int, int]:
+    """(tiles of rows, panels of columns) of a task: rows of x that stay in a second-level cache; enough for all threads."""
+    high = max(1, min(tiles, X_BYTES // (ROWS * bytes_of_k)))
+    wide = panels
+    while batch * -(-tiles // high) * -(-panels // wide) < 2 * threads and threads > 1 and high * wide > 8:
+        if high * ROWS > wide * COLUMNS:
+            high = -(-high // 2)
+        else:
+            wide = -(-wide // 2)
+    return high, wide

@@ -1,0 +1,84 @@
+"""The back end "cuda": device arrays, compiled kernels, and the reference on host copies for what HOST lists.
+
+Implements ACC-CUDA-BACKEND of spec/text/acceleration.md.  Collectives of a world move host copies, through the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from refflow.errors import BackendError
+from refflow.kernels import Kernel, ReferenceBackend
+
+from . import (
+    kernels,  # noqa: F401  (fills the tables)
+    memory,
+)
+from .kernels.movement import contiguous
+from .memory import DeviceArray
+from .registry import PRIMITIVES, Refused
+from .target import SIMULATED, cuda
+
+
+class CudaBackend:
+    """One CUDA device; under NUMBA_ENABLE_CUDASIM=1 the simulated one.
+
+    Errors: `BackendError` without a device, or with a release of numba-cuda that is not the supported one.
+    """
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        if not SIMULATED and not cuda.is_available():
+            raise BackendError(
+                "the back end 'cuda' found no CUDA device or driver; NUMBA_ENABLE_CUDASIM=1 simulates one, slowly"
+            )
+        self._reference = ReferenceBackend()
+        self._kernels: dict[str, Kernel] = {}
+
+    def kernel(self, name: str) -> Kernel:
+        if name not in self._kernels:
+            reference = on_host(self._reference.kernel(name))
+            native = PRIMITIVES.get(name)
+            self._kernels[name] = reference if native is None else _else(native, reference)
+        return self._kernels[name]
+
+    def from_host(self, array: np.ndarray[Any, Any]) -> DeviceArray:
+        return memory.from_host(array)
+
+    def to_host(self, array: DeviceArray) -> np.ndarray[Any, Any]:
+        return to_host(array)
+
+    def shape(self, array: DeviceArray) -> tuple[int, ...]:
+        return array.shape
+
+
+def to_host(array: DeviceArray) -> np.ndarray[Any, Any]:
+    """A NumPy array with the bits of a device array; waits for the current stream."""
+    return memory.read(contiguous(array))
+
+
+def on_host(reference: Kernel) -> Kernel:
+    """The reference's kernel between a copy to the host and one back."""
+
+    def run(*arrays: DeviceArray, **attrs: Any) -> Any:
+        made = reference(*map(to_host, arrays), **attrs)
+        return tuple(map(memory.from_host, made)) if isinstance(made, tuple) else memory.from_host(made)
+
+    return run
+
+
+def _else(native: Callable[..., Any], reference: Kernel) -> Kernel:
+    """The native kernel; the reference's for operands it does not serve, and to tell what is wrong with bad data."""
+
+    def run(*arrays: DeviceArray, **attrs: Any) -> Any:
+        try:
+            made = native(*arrays, **attrs)
+        except Refused:
+            return reference(*arrays, **attrs)
+        return reference(*arrays, **attrs) if made is NotImplemented else made
+
+    return run

@@ -1,0 +1,239 @@
+"""Elementwise kernels: chains of primitives, generated from the expressions that the CPU's are generated from.
+
+Implements ACC-CHAIN for CUDA: one grid-stride loop over the space of the chain, u32 indices, operands broadcast by
+strides of 0.  What a step computes is `refflow_accel.expressions`'.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Collection, Sequence
+from functools import lru_cache, partial
+
+from typing import Any
+
+import numpy as np
+
+from ..chains import Chain, Step
+from ..expressions import BOOL, FLOAT, FLOAT32, HALVES, INTEGER, OPERANDS, TO_BOOL, expression, load, refusal, serves, store
+from . import target
+from .elements import DTYPES, cells
+from .layout import broadcast, coalesce, grid_of
+from .memory import DeviceArray, empty, from_host, read
+from .registry import HOST, Made, Refused, family, register
+from .target import S, cuda, device, f32, f64, i8, s32, s64, u8, u16, u32
+
+
+@device
+def whole_quotient(x, y):  # type: ignore[no-untyped-def]
+    """floor(x / y), wrapping where y is -1; any number where y is 0."""
+    d = s64(1) if (y == 0) | (y == -1) else y
+    return -x if y == -1 else x // d
+
+
+@device
+def whole_remainder(x, y):  # type: ignore[no-untyped-def]
+    """x - y floor(x / y); any number where y is 0."""
+    d = s64(1) if (y == 0) | (y == -1) else y
+    return x - (x // d) * d
+
+
+@device
+def whole_power(x, y):  # type: ignore[no-untyped-def]
+    """x to the power y >= 0, wrapping in 64 bits and so in fewer; by squaring."""
+    made = s64(1)
+    while y > 0:
+        made = made * x if y & 1 else made
+        x = x * x
+        y = y >> 1
+    return made
+
+
+SCOPE: dict[str, Any] = {
+    **vars(S), "cuda": cuda, "u32": u32, "abs": builtins.abs, "INF64": float("inf"),
+    "float32": f32, "float64": f64, "int8": i8, "int32": s32, "int64": s64, "uint8": u8, "uint16": u16,
+    "whole_quotient": whole_quotient, "whole_remainder": whole_remainder, "whole_power": whole_power,
+}  # fmt: skip
+
+
+def text_of(chain: Chain, rank: int) -> str:
+    """The source of the kernel of a chain whose space has `rank` dimensions."""
+    inputs, outputs = range(len(chain.inputs)), range(len(chain.outputs))
+    names = [f"x{k}" for k in inputs] + [f"v{k}" for k in range(len(chain.steps))]
+    strides = [[f"s{k}_{d}" for d in range(rank)] for k in inputs]
+    pointers = [f"p{k}" for k in inputs] + [f"out{k}" for k in outputs]
+    arguments = ["n", *[f"d{d}" for d in range(1, rank)], *[s for row in strides for s in row], *pointers, "status"]
+    lines = [
+        f"def chain({', '.join(arguments)}):",
+        "    i = u32(cuda.grid(1))",
+        "    step = u32(cuda.gridsize(1))",
+        "    while i < n:",
+        "        rest = i",
+    ]
+    for d in range(rank - 1, 0, -1):
+        lines += [f"        q = u32(rest // d{d})", f"        c{d} = u32(rest - q * d{d})", "        rest = q"]
+    for k in inputs:
+        place = " + ".join([f"rest * s{k}_0", *[f"c{d} * s{k}_{d}" for d in range(1, rank)]])
+        lines.append(f"        x{k} = {load(chain.inputs[k], f'p{k}[u32({place})]')}")
+    for k, step in enumerate(chain.steps):
+        dtypes = tuple(chain.dtype(o) for o in step.operands)
+        operands = tuple(names[o] for o in step.operands)
+        bad = refusal(step.op, dtypes, operands)
+        if bad is not None:
+            lines += [f"        if {bad}:", "            status[0] = int32(1)"]
+        lines.append(f"        v{k} = {expression(step.op, dtypes, step.dtype, operands)}")
+    for k, index in enumerate(chain.outputs):
+        dtype, value = chain.dtype(index), names[index]
+        written = f"uint8(1) if {value} else uint8(0)" if dtype == "bool" else store(dtype, value)
+        lines.append(f"        out{k}[i] = {f'uint16({written})' if dtype in HALVES else written}")
+    return "\n".join([*lines, "        i = u32(i + step)", ""])
+
+
+def one(op: str, dtypes: tuple[str, ...], to: str) -> Chain:
+    """The chain of one primitive."""
+    return Chain(dtypes, (Step(op, tuple(range(len(dtypes))), to),), (len(dtypes),))
+
+
+def operands_of(op: str, dtype: str) -> tuple[str, ...]:
+    """The dtypes of a primitive's operands, the main ones being of `dtype`."""
+    return ("bool", dtype, dtype) if op == "where" else (dtype,) * OPERANDS[op]
+
+
+def served(dtype: str) -> list[tuple[str, tuple[str, ...], str]]:
+    """(op, operand dtypes, result dtype) of every primitive on `dtype` that there is an expression for, casts included."""
+    rows = []
+    for op in dict.fromkeys((*FLOAT, *FLOAT32, *INTEGER, *BOOL)):
+        dtypes, to = operands_of(op, dtype), "bool" if op in TO_BOOL else dtype
+        if serves(op, dtypes, to):
+            rows.append((op, dtypes, to))
+    return rows + [("cast", (dtype,), to) for to in DTYPES if to != dtype]
+
+
+def together(dtype: str, without: Collection[str] = ()) -> Chain:
+    """One chain of all primitives on `dtype` but some: inputs (bool, dtype, dtype), every step a result."""
+    steps = []
+    for op, dtypes, to in served(dtype):
+        if op in without:
+            continue
+        operands = (0, 1, 2) if op == "where" else (1, 2)[: len(dtypes)]
+        steps.append(Step(op, operands, to))
+    return Chain(("bool", dtype, dtype), tuple(steps), tuple(range(3, 3 + len(steps))))
+
+
+_SUM = Chain(("float32", "bfloat16"), (Step("cast", (1,), "float32"), Step("add", (0, 2), "float32")), (3,))
+GATE: list[tuple[Chain, int]] = [
+    *[(one(*row), 1) for row in served("float32") if row[0] in FLOAT32],
+    (together("float32", without=FLOAT32), 1),
+    *[(together(dtype), 1) for dtype in DTYPES if dtype != "float32"],
+    *[(_SUM, rank) for rank in (2, 3, 4, 6)],
+]
+
+
+@family(gate=GATE)
+def chain(made: Chain, rank: int) -> Made:
+    """The kernel of a chain over a space of `rank` dimensions."""
+    scope = dict(SCOPE)
+    exec(text_of(made, rank), scope)
+    strides = (u32,) * (rank * len(made.inputs))
+    dtypes = (*made.inputs, *[made.dtype(index) for index in made.outputs])
+    arrays = tuple(cells(dtype) for dtype in dtypes)
+    return scope["chain"], (u32, *(u32,) * (rank - 1), *strides, *arrays, target.pointer(s32))
+
+
+@lru_cache(maxsize=None)
+def _refuses(made: Chain) -> bool:
+    """Whether some data are bad for a chain."""
+    return any(refusal(s.op, tuple(made.dtype(o) for o in s.operands), ("", "")) is not None for s in made.steps)
+
+
+def run(made: Chain, arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
+    """The results of a chain on its inputs (broadcast), fresh and row-major.
+
+    Raises Refused for bad data, which waits for the device; only integer division and power have any.
+    """
+    shape, strides = broadcast(arrays)
+    outs = [empty(shape, dtype_of(made.dtype(index))) for index in made.outputs]
+    n = outs[0].size
+    if n == 0:
+        return outs
+    dims, steps = coalesce(shape, strides)
+    status = from_host(np.zeros(1, np.int32)) if _refuses(made) else outs[0]
+    flat = [step for row in steps for step in row]
+    chain.launch((made, len(dims)), *grid_of(n), n, *dims[1:], *flat, *arrays, *outs, status)
+    if _refuses(made) and read(status)[0]:
+        raise Refused
+    return outs
+
+
+@lru_cache(maxsize=None)
+def dtype_of(name: str) -> np.dtype[Any]:
+    """The dtype of a name."""
+    from refflow.numerics import dtypes
+
+    found: np.dtype[Any] = dtypes.bfloat16 if name == "bfloat16" else np.dtype(name)
+    return found
+
+
+_one = lru_cache(maxsize=None)(one)
+
+
+def _elementwise(op: str, *arrays: DeviceArray) -> Any:
+    dtypes = tuple(array.dtype.name for array in arrays)
+    to = "bool" if op in TO_BOOL else dtypes[-1]
+    if not serves(op, dtypes, to):
+        return NotImplemented
+    return run(_one(op, dtypes, to), arrays)[0]
+
+
+def cast(x: DeviceArray, *, dtype: Any) -> DeviceArray:
+    """`x` with one rounding to `dtype`."""
+    if x.dtype == dtype:
+        return x
+    return run(_one("cast", (x.dtype.name,), np.dtype(dtype).name), [x])[0]
+
+
+for _op in dict.fromkeys((*FLOAT, *FLOAT32, *INTEGER, *BOOL)):
+    register(_op, partial(_elementwise, _op))
+register("cast", cast)
+HOST["elementary functions of float64"] = "they are decided by mpmath, for checks"
+HOST["floor_divide and remainder of float64"] = "their exact remainder is written for float32"
+
+
+# --- the fold over ranks ----------------------------------------------------------------------------------------------
+
+_FOLDS = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+
+
+@lru_cache(maxsize=256)
+def _fold(count: int, dtype: str, kind: str) -> Chain:
+    """The canonical tree over `count` parts; halves are summed and multiplied in float32 and rounded once (NUM-FOLD)."""
+    steps: list[Step] = []
+    inner = "float32" if dtype in HALVES and kind in ("sum", "prod") else dtype
+
+    def put(op: str, operands: tuple[int, ...], to: str) -> int:
+        steps.append(Step(op, operands, to))
+        return count + len(steps) - 1
+
+    def node(parts: list[int]) -> int:
+        if len(parts) == 1:
+            return parts[0] if inner == dtype else put("cast", (parts[0],), inner)
+        half = (len(parts) + 1) // 2
+        return put(_FOLDS[kind], (node(parts[:half]), node(parts[half:])), inner)
+
+    top = node(list(range(count)))
+    top = top if inner == dtype else put("cast", (top,), dtype)
+    return Chain((dtype,) * count, tuple(steps), (top,))
+
+
+def fold(*parts: DeviceArray, kind: str) -> Any:
+    """The ranks' parts folded elementwise, a pure tree over their position."""
+    dtype = parts[0].dtype.name
+    if len(parts) == 1:
+        return parts[0]
+    if any(p.dtype.name != dtype or p.shape != parts[0].shape for p in parts):
+        return NotImplemented  # the reference says what is wrong
+    return run(_fold(len(parts), dtype, kind), parts)[0]
+
+
+register("fold", fold)
+

@@ -1,0 +1,6 @@
+"""The kernels of the back end "cuda" that are not elementwise, a module for each chapter; importing it fills the tables."""
+
+from __future__ import annotations
+
+from .. import elementwise
+from . import contraction, creation, indexing, movement, order, reduction, scan

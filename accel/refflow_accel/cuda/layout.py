@@ -1,0 +1,77 @@
+"""Where elements lie: broadcasting, and the fewest dimensions that describe several operands at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from .memory import DeviceArray, packed
+from .target import SIMULATED
+
+Shape = tuple[int, ...]
+THREADS = 256
+
+
+def grid_of(tasks: int) -> tuple[int, int]:
+    """(blocks, threads) for a grid-stride loop over `tasks`; simulated threads are dear, so there are few of them."""
+    if SIMULATED:
+        return (2, 2) if 3 < tasks < 64 else (1, 1)
+    return min(-(-tasks // THREADS), 8192), THREADS
+
+
+def broadcast(arrays: Sequence[DeviceArray]) -> tuple[Shape, list[Shape]]:
+    """The common shape of some arrays, and each one's strides in it (0 where it repeats)."""
+    shape = np.broadcast_shapes(*[array.shape for array in arrays])
+    strides = []
+    for array in arrays:
+        own = [0 if n == 1 else stride for n, stride in zip(array.shape, array.strides)]
+        strides.append((0,) * (len(shape) - array.ndim) + tuple(own))
+    return shape, strides
+
+
+def coalesce(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
+    """The same elements in the same order with the fewest dimensions, at least one."""
+    kept: list[tuple[int, list[int]]] = []
+    for d, n in enumerate(shape):
+        steps = [s[d] for s in strides]
+        if n == 1:
+            continue
+        if kept and all(before == step * n for before, step in zip(kept[-1][1], steps)):
+            kept[-1] = (kept[-1][0] * n, steps)
+        else:
+            kept.append((n, steps))
+    if not kept:
+        return (1,), [(0,) for _ in strides]
+    return tuple(n for n, _ in kept), [tuple(steps[k] for _, steps in kept) for k in range(len(strides))]
+
+
+def merged(shape: Shape, strides: Shape) -> tuple[Shape, Shape]:
+    """`coalesce` for one array."""
+    dims, (steps,) = coalesce(shape, [strides])
+    return dims, steps
+
+
+def reshaped(array: DeviceArray, shape: Shape) -> DeviceArray | None:
+    """`array` under another shape of the same size without a copy, or None where that is impossible."""
+    if array.contiguous:
+        return array.view(shape, packed(shape))
+    if math.prod(shape) == 0:
+        return array.view(shape, packed(shape))
+    dims, steps = merged(array.shape, array.strides)
+    strides: list[int] = []
+    d = len(dims) - 1
+    left, step = dims[d], steps[d]
+    for n in reversed(shape):
+        if n == 1:
+            strides.append(1)
+            continue
+        if left == 1:
+            d -= 1
+            left, step = dims[d], steps[d]
+        if left % n:
+            return None
+        strides.append(step)
+        left, step = left // n, step * n
+    return array.view(shape, tuple(reversed(strides)))

@@ -1,0 +1,293 @@
+"""The scalar functions, their block forms and random numbers against the definition, to the bit (ACC-SCALAR, ACC-BLOCK)."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from refflow.kernels.reference import KERNELS
+from refflow.numerics import dtypes, elementary, order, philox
+from refflow.numerics.bits import same_bits
+
+numba = pytest.importorskip("numba")
+
+from refflow_accel import exhaust  # noqa: E402
+from refflow_accel.scalar import blocks, dialect, draws, exponentials  # noqa: E402
+from refflow_accel.scalar.instantiate import FLOAT32, SOURCES, python  # noqa: E402
+from refflow_accel.scalar.target_cpu import OPTIONS, cpu  # noqa: E402
+
+Array = np.ndarray[Any, Any]
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+ROUNDED = (*blocks.FAST, "sqrt")
+
+ODD = np.float32(
+    [0.0, 1.0, 2.0, 0.5, 1.5, 2.5, 3.0, 4.0, 9.0, 15.0, 16.0, 0.25, 0.125, 1 / 3, 10.0, 88.72284, 103.97208, 104.0, 1e30]
+    + [2.0**-149, 2.0**-126, 2.0**-127, 2.0**-60, 2.0**-25, 2.0**-24, 2.0**22 + 0.5, 2.0**23, 2.0**24, 1.0 + 2.0**-23, 1.0 - 2.0**-24]
+    + [np.inf, np.nan, 3.4028235e38, 3.925, 13.1, 14.9, np.pi / 2, np.pi, 1e6, 3e6, 65504.0, 65519.996, 65520.0]
+)
+SPECIAL = np.concatenate([ODD, -ODD])
+
+# Inputs on which a good binary64 library, rounded to float32, errs or cannot tell (found by refflow_accel.exhaust).
+HARD: dict[str, list[int]] = {
+    "sigmoid": [0x3F0BA45D],
+}
+
+
+def inputs(name: str, count: int, seed: int = 0) -> Array:
+    """Float32 numbers: specials and neighbours, hard ones, any bits, and a bell around zero."""
+    rng = np.random.default_rng(seed)
+    patterns = rng.integers(0, 2**32, count, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    bell = (rng.standard_normal(count) * rng.choice([0.01, 1.0, 30.0], count)).astype(np.float32)
+    with np.errstate(all="ignore"):
+        near = [np.nextafter(SPECIAL, np.float32(to)) for to in (-np.inf, np.inf)]
+    hard = np.array(HARD.get(name, []), np.uint32).view(np.float32)
+    return np.concatenate([SPECIAL, *near, hard, patterns, bell])
+
+
+def defined(name: str, *arguments: Array) -> Array:
+    with np.errstate(all="ignore"):
+        return np.sqrt(*arguments) if name == "sqrt" else elementary.apply(name, *arguments)
+
+
+# --- correctly rounded functions --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_both_forms_round_correctly(name: str) -> None:  # ACC-SCALAR, ACC-BLOCK
+    x = inputs(name, 6000)
+    want = defined(name, x)
+    for form, got in exhaust.forms_of(name, [x]).items():
+        assert same_bits(got, want), form
+    some = x[:: 1 + x.size // 400]
+    assert same_bits(np.array([python()[name](v) for v in some], np.float32), want[:: 1 + x.size // 400])
+
+
+def test_pow_rounds_correctly() -> None:  # ACC-SCALAR, ACC-BLOCK
+    rng = np.random.default_rng(1)
+    x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(SPECIAL, SPECIAL))
+    base = np.exp(rng.uniform(-80, 80, 6000)).astype(np.float32)
+    with np.errstate(all="ignore"):
+        power = (rng.uniform(-103, 89, base.size) / np.log(base.astype(np.float64))).astype(np.float32)
+    ties = rng.integers(1, 4096, 3000).astype(np.float32)  # squares and cubes of these can be midpoints
+    exponents = rng.choice([2.0, 3.0, 0.5, 1.5, -2.0, 0.25], ties.size).astype(np.float32)
+    x, y = np.concatenate([x, base, -ties, ties]), np.concatenate([y, power, exponents, exponents])
+    want = elementary.apply("pow", x, y)
+    for form, got in exhaust.forms_of("pow", [x, y]).items():
+        assert same_bits(got, want), form
+    assert same_bits(np.array([python()["pow"](a, b) for a, b in zip(x[::40], y[::40])], np.float32), want[::40])
+
+
+@pytest.mark.parametrize("n", [0, 1, 511, 512, 513, 1030])
+def test_a_block_writes_its_length_and_no_more(n: int) -> None:  # ACC-BLOCK
+    x = np.linspace(-20, 90, 1040, dtype=np.float32)
+    y = np.full(x.size, 7, np.float32)
+    blocks.exp_block(x, y, n)
+    assert same_bits(y[:n], elementary.apply("exp", x[:n])) and (y[n:] == 7).all()
+
+
+def test_blocks_are_called_from_compiled_code() -> None:  # ACC-BLOCK
+    exp_block = blocks.exp_block
+
+    @numba.njit  # type: ignore[untyped-decorator]
+    def sum_of_exp(x: Any, y: Any) -> Any:
+        exp_block(x, y, x.size)
+        return y[0] + y[1]
+
+    x = np.float32([1, 2])
+    assert sum_of_exp(x, np.empty(2, np.float32)) == elementary.apply("exp", x)[0] + elementary.apply("exp", x)[1]
+
+
+def test_every_nth_input_is_checked_against_an_independent_library() -> None:  # ACC-EXHAUST
+    seen = []
+    outcome = exhaust.check("exp", stride=40_009, threads=2, advance=seen.append)
+    assert outcome.differences == 0 and outcome.inputs == sum(seen) == -(-(1 << 32) // 40_009)
+
+
+def test_a_wrong_function_is_found(monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-EXHAUST
+    monkeypatch.setitem(exhaust.KERNELS, "round32", np.trunc)
+    assert exhaust.check("round32", stride=1_000_003).differences > 0
+
+
+def test_main_prints_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:  # ACC-EXHAUST
+    assert exhaust.main(["sqrt", "--stride", "100003"]) == 0
+    out, err = capsys.readouterr()
+    assert '"differences": 0' in out and "sqrt" in err
+
+
+# --- one text ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_text_for_all_targets() -> None:  # ACC-SCALAR
+    assert cpu()["exp"].py_func.__code__ is exponentials.exp.__code__ is python()["exp"].__wrapped__.__code__
+    assert set(cpu()) == set(python()) and set(FLOAT32.values()) <= set(cpu())
+    assert OPTIONS["fastmath"] is False
+
+
+@pytest.mark.parametrize("name", [*SOURCES, "fast"])
+def test_sources_keep_to_the_dialect(name: str) -> None:  # ACC-SCALAR
+    module = importlib.import_module(f"refflow_accel.scalar.{name}")
+    tree = ast.parse(inspect.getsource(module))
+    imported = {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert imported <= {"__future__", "dialect", "tables", "polynomials", *SOURCES}
+    assert not [n for n in ast.walk(tree) if isinstance(n, (ast.Import, ast.Attribute))]
+    assert not [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.decorator_list]
+
+
+def test_results_have_the_type_of_their_arguments() -> None:  # ACC-SCALAR
+    one = np.float32(1)
+    for name in FLOAT32.values():
+        function = cpu()[name]
+        count = len(inspect.signature(function.py_func).parameters)
+        function(*[one] * count)
+        signature = next(s for s in function.nopython_signatures if s.args == (numba.float32,) * count)
+        assert signature.return_type == numba.float32, name
+
+
+# --- storage ----------------------------------------------------------------------------------------------------------
+
+HALVES = {"f16": np.dtype(np.float16), "bf16": BFLOAT16}
+PATTERNS = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_every_half_is_decoded_and_encoded(half: str) -> None:  # ACC-SCALAR
+    dtype = HALVES[half]
+    wide = np.empty(PATTERNS.size, np.float32)
+    getattr(blocks, f"{half}_decode_block")(PATTERNS, wide, wide.size)
+    assert same_bits(wide, PATTERNS.view(dtype).astype(np.float32))
+    assert same_bits(np.float32([python()[f"{half}_decode"](np.int64(h)) for h in PATTERNS[::77]]), wide[::77])
+
+    order_ = np.sort(wide[np.isfinite(wide)])
+    middle = ((order_[:-1].astype(np.float64) + order_[1:]) / 2).astype(np.float32)  # ties, where they are float32
+    with np.errstate(over="ignore"):
+        near = [np.nextafter(middle, np.float32(to)) for to in (-np.inf, np.inf)]
+    x = np.concatenate([wide, middle, *near, inputs("", 20_000)])
+    got = exhaust.forms_of(f"{half}_encode", [x])
+    for form, patterns in got.items():
+        assert same_bits(patterns.view(dtype), dtypes.cast(x, dtype)), form
+
+
+@given(st.floats(width=64))
+@example(65519.99999999999)
+@example(65520.0)
+@example(1 + 2.0**-8 + 2.0**-40)
+@example(2.0**-25)
+@example(np.nextafter(2.0**-25, 1))
+@example(1e300)
+@settings(max_examples=300, deadline=None)
+def test_a_float64_is_rounded_once(x: float) -> None:  # ACC-SCALAR
+    for half, dtype in HALVES.items():
+        want = dtypes.cast(np.float64([x]), dtype)
+        for functions in (cpu(), python()):
+            got = np.array([functions[f"{half}_from64"](np.float64(x))]).astype(np.uint16).view(dtype)
+            assert same_bits(got, want)
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-70000, 70000) | st.integers(2**53, 2**53 + 9))
+@example((1 << 54) + (1 << 30) + 1)
+@settings(max_examples=300, deadline=None)
+def test_an_integer_is_rounded_once(i: int) -> None:  # ACC-SCALAR
+    whole = np.int64(i)
+    for functions in (cpu(), python()):
+        for half, dtype in HALVES.items():
+            got = np.array([functions[f"{half}_from_int"](whole)]).astype(np.uint16).view(dtype)
+            assert same_bits(got, dtypes.cast(np.array([whole]), dtype))
+        assert same_bits(np.float32([functions["int_to32"](whole)]), dtypes.cast(np.array([whole]), np.float32))
+        assert same_bits(np.float64([functions["int_to64"](whole)]), dtypes.cast(np.array([whole]), np.float64))
+
+
+@given(st.floats(width=64) | st.floats(-300, 300) | st.sampled_from([2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 255.9, -0.9]))
+@settings(max_examples=300, deadline=None)
+def test_a_float_truncates_and_saturates(x: float) -> None:  # ACC-SCALAR
+    for kind in ("int64", "int32", "int8", "uint8"):
+        want = int(dtypes.cast(np.float64([x]), np.dtype(kind))[0])
+        assert int(cpu()[f"to_{kind}"](np.float64(x))) == int(python()[f"to_{kind}"](np.float64(x))) == want
+
+
+# --- order, integral values, division ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "trunc", "round", "sign", "relu"])
+def test_integral_values(name: str) -> None:  # ACC-SCALAR
+    x = np.concatenate([inputs(name, 4000), np.arange(-40, 40, dtype=np.float32) / 8])
+    with np.errstate(all="ignore"):
+        want = KERNELS[name](x)
+    for form, got in exhaust.forms_of(f"{name}32", [x]).items():
+        assert same_bits(got, want), form
+    with np.errstate(all="ignore"):
+        wide = [python()[f"{name}64"](v) for v in x[::9].astype(np.float64)]
+        assert same_bits(np.float64(wide), want[::9].astype(np.float64))
+
+
+@pytest.mark.parametrize("name", ["maximum", "minimum", "floor_divide", "remainder"])
+def test_pairs(name: str) -> None:  # ACC-SCALAR
+    rng = np.random.default_rng(2)
+    x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(SPECIAL, SPECIAL))
+    bits = rng.integers(0, 2**32, (2, 5000), dtype=np.uint64).astype(np.uint32).view(np.float32)
+    small = rng.integers(-50, 50, (2, 3000)).astype(np.float32) / 4
+    x, y = np.concatenate([x, bits[0], small[0]]), np.concatenate([y, bits[1], small[1]])
+    with np.errstate(all="ignore"):
+        want = KERNELS[name](x, y)
+    got = np.empty(x.size, np.float32)
+    getattr(blocks, f"{name}32_block")(x, y, got, x.size)
+    assert same_bits(got, want)
+    plain = [python()[f"{name}32"](a, b) for a, b in zip(x[::31], y[::31])]
+    assert same_bits(np.float32(plain), want[::31])
+    if name in ("maximum", "minimum"):
+        wide = [python()[f"{name}64"](np.float64(a), np.float64(b)) for a, b in zip(x[::31], y[::31])]
+        assert same_bits(np.float64(wide), getattr(order, name)(x[::31].astype(np.float64), y[::31].astype(np.float64)))
+
+
+def test_fma_rounds_once() -> None:  # ACC-SCALAR
+    fma32 = cpu()["exp"].py_func.__globals__["fma32"]
+    compiled = numba.njit(lambda x, y, z: fma32(x, y, z))
+    x, z = np.float32(1 + 2.0**-12), np.float32(-1 - 2.0**-11)
+    assert x * x + z == 0 and compiled(x, x, z) == dialect.fma32(x, x, z) == 2.0**-24
+
+
+# --- random numbers ---------------------------------------------------------------------------------------------------
+
+KNOWN = [  # Random123's known answers for philox4x32-10
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+@pytest.mark.parametrize("counter, key, words", KNOWN)
+def test_philox_known_answers(counter: Any, key: Any, words: Any) -> None:  # ACC-SCALAR
+    arguments = [np.int64(v) for v in (*counter, *key)]
+    for functions in (cpu(), python()):
+        assert tuple(int(w) for w in functions["philox4x32"](*arguments)) == words
+
+
+@pytest.mark.parametrize("start, n", [(0, 2000), (1, 5), (3, 1), (511, 1026), (2**40 + 7, 300), (6, 0)])
+def test_runs_of_random_numbers(start: int, n: int) -> None:  # ACC-BLOCK
+    seed, stream = 2**63 + 12345, 2**40 + 9
+    index = np.arange(start, start + n, dtype=np.uint64)
+    key = (np.uint64(seed).astype(np.int64), np.int64(stream))
+    whole, real = np.empty(n, np.int64), np.empty(n, np.float32)
+    draws.bits_block(start, *key, whole, n)
+    assert (whole == philox.random_bits(index, seed, stream)).all()
+    draws.uniform_block(start, *key, real, n)
+    assert same_bits(real, philox.uniform(index, seed, stream))
+    draws.normal_block(start, *key, real, n)
+    want = philox.normal(index, seed, stream) if n else real
+    assert same_bits(real, want)
+    for low, span in ((-5, 1 << 32), (3, 10), (0, 1)):
+        draws.integers_block(start, low, span, *key, whole, n)
+        assert (whole == philox.integers(index, low, low + span, seed, stream)).all()
+    with np.errstate(all="ignore"):
+        assert same_bits(np.float32([python()["normal"](np.int64(i), *key) for i in index[:9]]), want[:9])
