@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .errors import AttributeValueError, SbpError
-from .ir import SPECIAL, Meta, Option, Primitive, Value, bind_space, candidates, options, parse
+from .ir import SPECIAL, Meta, Option, Primitive, Value, candidates, declared, options
 from .ir.bind import EAGER
 from .numerics import is_float
 from .state import Override, settings
@@ -72,8 +72,7 @@ def described(primitive: Primitive, metas: tuple[Meta, ...], attrs: Mapping[str,
     placement = metas[0].placement
     if placement is None:
         raise SbpError("explain: local tensors have no signatures; to_global first")
-    rule = primitive.rule(*metas, **attrs)
-    space = bind_space(primitive.name, parse(rule.space, len(metas)), [m.shape for m in metas], rule.sizes)
+    rule, space = declared(primitive, metas, attrs)
     every = options(rule, space, metas, placement, "cheap")
     ranked = [o for o in every if policy == "cheap" or o.signature.exact]
     integer = not any(is_float(m.dtype) for m in metas)

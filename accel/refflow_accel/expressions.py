@@ -55,7 +55,7 @@ INTEGER: dict[str, str] = {
     "neg": "{T}(-{x})",
     "abs": "{T}({x} if {x} >= 0 else -{x})",
     "sign": "{T}(1 if {x} > 0 else (0 if {x} == 0 else -1))",
-    **{name: "{x}" for name in ("floor", "ceil", "trunc", "round")},
+    **dict.fromkeys(("floor", "ceil", "trunc", "round"), "{x}"),
     "relu": "{T}({x} if {x} > 0 else 0)",
     "isnan": "{x} != {x}",
     "isinf": "{x} != {x}",
@@ -76,7 +76,7 @@ INTEGER: dict[str, str] = {
     "where": "{x} if {c} else {y}",
 }
 BOOL: dict[str, str] = {
-    **{name: "{x}" for name in ("abs", "sign", "floor", "ceil", "trunc", "round")},
+    **dict.fromkeys(("abs", "sign", "floor", "ceil", "trunc", "round"), "{x}"),
     "isnan": "{x} != {x}",
     "isinf": "{x} != {x}",
     "isfinite": "{x} == {x}",
@@ -102,7 +102,9 @@ OPERANDS = {**dict.fromkeys(FLOAT, 1), **dict.fromkeys(FLOAT32, 1), "cast": 1, "
     + (*COMPARISONS, "logical_and", "logical_or", "logical_xor"),
     2,
 )
-TO_BOOL = frozenset(("isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", *COMPARISONS))
+TO_BOOL = frozenset(
+    ("isnan", "isinf", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", *COMPARISONS)
+)
 ROUNDED = frozenset(("sqrt", "add", "sub", "mul", "div", *FLOAT32))  # what else there is gives a 16-bit float as it is
 REFUSED = {"floor_divide": "{y} == 0", "remainder": "{y} == 0", "pow": "{y} < 0"}  # data integers cannot have
 

@@ -135,6 +135,52 @@ def plan(shape: tuple[int, ...], source: Layout, target: Layout) -> Plan:
     return Plan(shape, source, target, tuple(steps))
 
 
+@lru_cache(maxsize=65536)
+def elements_moved(shape: tuple[int, ...], source: Layout, target: Layout) -> int:
+    """`plan(shape, source, target).elements`, counted without the plan: for choosing among many (BOX-COST).
+
+    The boxes of an addend tile it, so what a rank takes from others is its region less what it holds of it itself.
+    """
+    if source == target:
+        return 0
+    held = _holding(shape, source)
+    kept = _kept_partials(source, target)
+    folded = [axis for axis in partial_axes(source.sbp) if axis not in kept]
+    if not folded:
+        return _copied(shape, source, target, held, kept)
+    direct = _direct_regions(shape, source, target, folded)
+    regions = direct if direct is not None else _shared_regions(source, held, folded)
+    addends = math.prod(source.placement.mesh[axis] for axis in folded)
+    count = sum(addends * volume(region) - _common(region, held[rank][1]) for rank, region in regions.items())
+    if direct is not None:
+        return count
+    left = {rank: (_without(source, held[rank][0], folded), region) for rank, region in regions.items()}
+    return count + _copied(shape, source, target, left, kept)
+
+
+def _copied(shape: tuple[int, ...], source: Layout, target: Layout, held: Holding, kept: Sequence[int]) -> int:
+    """The elements that a copy step moves between ranks."""
+    local = boxes(shape, *_pair(target))
+    new = [axis for axis in partial_axes(target.sbp) if axis not in kept]
+    if _own_slices(held, source, target, local, new) is not None:
+        return 0
+    count = 0
+    for rank, box in local.items():
+        if not new or not any(target.placement.coords(rank)[axis] for axis in new):
+            count += volume(box) - (_common(box, held[rank][1]) if rank in held else 0)
+    return count
+
+
+def _common(a: Box, b: Box) -> int:
+    """The number of elements that two boxes share."""
+    if len(a) != len(b):
+        return 0  # the empty share of a 0-d tensor
+    count = 1
+    for (p, q), (r, s) in zip(a, b, strict=True):
+        count *= max(0, min(q, s) - max(p, r))
+    return count
+
+
 def _pair(layout: Layout) -> tuple[Placement, NdSbp]:
     return layout.placement, layout.sbp
 

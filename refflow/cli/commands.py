@@ -113,7 +113,7 @@ def _train_gpt(args: argparse.Namespace) -> int:
     asked = _asked(args, "layers", "width", "heads", "context")
     with _errors_said():
         text = load_text(args.data)
-        if args.data is not None:
+        if args.data is not None and args.resume is None:  # a run checks the text of its checkpoint itself
             asked["text"] = text_sha256(text)
     return _train(args, gpt(text, Sampling(args.sample, args.prompt)), asked)
 

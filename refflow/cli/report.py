@@ -57,7 +57,7 @@ class progress:
 
     def each(self, run: Run, loss: Tensor) -> None:
         """One step is done.  Every rank looks at the loss, shown or not: that is a collective."""
-        if run.step % SHOWN_EVERY == 0:
+        if run.step % SHOWN_EVERY == 0 or run.step == self._first + 1:
             fast = speed(run, run.step - self._first, time.perf_counter() - self._began)
             self._bar.update(self._task, loss=f"loss {loss.item():.4f}, {fast}")
         self._bar.update(self._task, completed=run.step)

@@ -11,7 +11,20 @@ from typing import Any
 from ..errors import AttributeValueError, ShapeError
 from ..tensor.tensor import Tensor
 from .arithmetic import Operand, add, mul, require_tensor, sub, takes_tensors
-from .movement import cat, dim_of, expand, flatten, index_at, narrow, pad, repeat, reshape, sizes_of, unsqueeze, whole_number
+from .movement import (
+    cat,
+    dim_of,
+    expand,
+    flatten,
+    index_at,
+    narrow,
+    pad,
+    repeat,
+    reshape,
+    sizes_of,
+    unsqueeze,
+    whole_number,
+)
 from .reduction import matmul
 
 
@@ -56,7 +69,8 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Each vector expanded over the dimensions of the others; "xy" exchanges the first two dimensions (OPS-COMPOSED)."""
     if indexing not in ("ij", "xy"):
         raise AttributeValueError(f"meshgrid: indexing must be 'ij' or 'xy', found {indexing!r}")
-    given = [require_tensor("meshgrid", x) for x in sizes_of(tensors)]
+    several = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    given = [require_tensor("meshgrid", x) for x in several]
     if any(x.ndim > 1 for x in given):
         raise ShapeError(f"meshgrid: needs vectors, found shapes {', '.join(str(x.shape) for x in given)}")
     places = list(range(len(given)))

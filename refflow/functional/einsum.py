@@ -133,13 +133,14 @@ def _together(
     sizes = {**dict(zip(b, y.shape, strict=True)), **dict(zip(a, x.shape, strict=True))}
     shape = tuple(sizes[s] for s in (*both, *rows, *columns))
     batch = tuple(sizes[s] for s in both)
-    m, k, n = (math.prod(sizes[s] for s in those) for those in (rows, over, columns))
+    m = tuple(sizes[s] for s in rows)
+    k, n = math.prod(sizes[s] for s in over), math.prod(sizes[s] for s in columns)
     x = permute(x, *(a.index(s) for s in (*both, *rows, *over)))
     y = permute(y, *(b.index(s) for s in (*both, *over, *columns)))
-    if over:
-        product = matmul(reshape(x, (*batch, m, k)), reshape(y, (*batch, k, n)))
+    if over:  # all rows but the last are a batch the right operand lacks: so they stay split as they are
+        product = matmul(reshape(x, (*batch, *(m or (1,)), k)), reshape(y, (*batch, *[1] * (len(m) - 1), k, n)))
     else:
-        product = mul(reshape(x, (*batch, m, 1)), reshape(y, (*batch, 1, n)))
+        product = mul(reshape(x, (*batch, *m, 1)), reshape(y, (*batch, *[1] * len(m), n)))
     return reshape(product, shape), (*both, *rows, *columns)
 
 

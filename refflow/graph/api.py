@@ -32,7 +32,7 @@ from .passes import common_subexpressions, compose_boxing, dead_code, recompute
 from .plan import Plan
 from .programs import Program, program_of
 from .recording import Recording, record
-from .refusal import counts_to_try
+from .refusal import advised, asked_first
 from .time import TooManySteps, input_sbp
 from .trace import Tracer, is_lazy, lazily, over_steps, rebuilt, tensors_in, twin_of
 from .zero import gathered_for_use, kept_in_parts, stepped_in_parts
@@ -282,19 +282,23 @@ class Graph:
     def _trace_or_advise(self, args: Any) -> tuple[Traced, list[float]]:
         """Traces; where the micro-batches are too many, says how many would do (TIME-REFUSED)."""
         steps, before = self.config.accumulation_steps, self._host_state()
-        try:
-            return self._trace(args, steps)
-        except TooManySteps as error:
-            refused = error
-        for largest, fewer in counts_to_try([t.value.meta for t in tensors_in(args)], steps):
+        metas, count = [t.value.meta for t in tensors_in(args)], steps
+
+        def works(fewer: int) -> bool:
             self._put_back(before)
             try:
                 self._trace(args, fewer)
             except TooManySteps:
-                continue
-            which = "the largest number of micro-batches below that works is" if largest else "a number that works is"
-            raise TooManySteps(f"{refused}; {which} {fewer}")
-        raise refused
+                return False
+            return True
+
+        try:
+            for count in asked_first(metas, steps):
+                self._put_back(before)
+                traced = self._trace(args, count)
+            return traced
+        except TooManySteps as error:
+            raise TooManySteps(f"{error}; {advised(metas, steps, count, works)}") from None
 
     def _trace(self, args: Any, steps: int) -> tuple[Traced, list[float]]:
         """Runs build and the optimizers lazily."""

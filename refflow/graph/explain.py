@@ -14,8 +14,8 @@ from ..explain import Explanation, described
 from ..ir import SPECIAL, Meta, Node, Option, Primitive
 from ..ir.lower import frozen
 from ..layout import broadcast
-from .compile import travelling
 from .logical import LogicalGraph, key
+from .moves import travelling
 from .time import TimedPlacement
 
 SHOWN = 2  # of the dearer options of a node whose choice has a price, and of the refused ones that would be cheaper

@@ -13,9 +13,11 @@ from ..boxing import format_sbp
 from ..ir import SPECIAL, Meta, Node, Value, bind_space, options, parse
 from ..layout import broadcast
 from .logical import LogicalGraph, Variable, key
-from .time import TimedPlacement, TooManySteps
+from .time import TimedPlacement, TooManySteps, input_sbp
 
-TRIED = 8  # of the divisors of a batch, from the largest down
+TRIED = 4  # of the divisors of a batch that are no powers of two, from the largest down
+QUICK = 64  # so many micro-batches are traced soon
+MOST = 1024  # and so many at all: the time that tracing takes grows faster than their number
 
 
 def needed_at_once(graph: LogicalGraph, value: Value, move: Node | None = None) -> TooManySteps:
@@ -125,15 +127,35 @@ def _because(graph: LogicalGraph, reader: Node) -> str:
 # --- how many would do --------------------------------------------------------------------------------------------
 
 
-def counts_to_try(metas: Sequence[Meta], steps: int) -> Iterator[tuple[bool, int]]:
-    """Smaller numbers of micro-batches worth trying, and whether one that works is the largest there is (TIME-ADVICE).
+def asked_first(metas: Sequence[Meta], steps: int) -> list[int]:
+    """The numbers of micro-batches to trace for `steps` of them: before many, a few, which are refused sooner.
 
-    First the largest divisors of all batches, then powers of two, halved from the largest down; 1 comes last.
+    Halves of a tree are trees: where a power of two that divides `steps` is refused, so is `steps`.  Errors: `TooManySteps`
+    for more than any batch is cut into.
     """
-    batches = [meta.shape[0] for meta in metas if meta.shape]
-    rows = math.gcd(*batches) if batches else 0
-    divisors = [n for n in range(min(steps - 1, rows), 0, -1) if rows % n == 0] if 0 < rows < 2**24 else []
-    yield from ((True, n) for n in divisors[:TRIED])
-    yield from ((False, n) for n in divisors[TRIED:] if n & (n - 1) == 0)
-    if not divisors:
-        yield True, 1
+    for meta in metas:
+        input_sbp(meta, steps)
+    if steps > MOST:
+        raise TooManySteps(f"a graph is cut into at most {MOST} micro-batches, not {steps}")
+    few = min(steps & -steps, QUICK)
+    return [few, steps] if steps > QUICK and few > 1 else [steps]
+
+
+def advised(metas: Sequence[Meta], steps: int, refused: int, works: Callable[[int], bool]) -> str:
+    """Of the numbers of micro-batches below `steps` one that works, in words (TIME-ADVICE); `refused` was, if a power of two.
+
+    Tried are common divisors of the batches: powers of two, and larger ones that have no refused power of two in them.
+    """
+    rows = math.gcd(*[meta.shape[0] for meta in metas if meta.shape])
+    divisors = [n for n in range(min(steps - 1, rows, QUICK), 1, -1) if rows % n == 0]
+    best = next((n for n in divisors if _is_power(n) and (n < refused or not _is_power(refused)) and works(n)), 1)
+    others = [n for n in divisors if n > best and not _is_power(n) and n & -n <= best]
+    found = next((n for n in others[:TRIED] if works(n)), best)
+    more = any(rows % n == 0 for n in range(QUICK + 1, min(steps, rows + 1, MOST + 1)))
+    if more or (found == best and len(others) > TRIED):
+        return f"a number that works is {found}"
+    return f"the largest number of micro-batches below that works is {found}"
+
+
+def _is_power(n: int) -> bool:
+    return n & (n - 1) == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .bind import Eager, Interpreter, bind, record
-from .lower import Lowered, lower
+from .lower import Lowered, declared, lower
 from .move import SPECIAL, no_rule, refuse_sum_of_bools, to_global
 from .node import Meta, Node, Value
 from .primitive import (
@@ -51,6 +51,7 @@ __all__ = [
     "bind",
     "bind_space",
     "candidates",
+    "declared",
     "derive",
     "lower",
     "names",

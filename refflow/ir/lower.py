@@ -18,7 +18,7 @@ from ..boxing import format_sbp
 from ..errors import BoxingError, LocalGlobalError, PlacementError, ShapeError
 from ..layout import NdSbp, Placement
 from .node import Meta, Shape
-from .primitive import Primitive
+from .primitive import Primitive, Rule
 from .signature import Signature, best, letter_ranges, requested
 from .space import Space, bind_space, parse
 
@@ -70,8 +70,7 @@ def _lower(
     sbp: NdSbp | None = None
     if not metas:
         where, sbp = attrs.pop("placement", None), attrs.pop("sbp", None)
-    rule = primitive.rule(*metas, **attrs)
-    space = bind_space(primitive.name, parse(rule.space, len(metas)), [m.shape for m in metas], rule.sizes)
+    rule, space = declared(primitive, metas, attrs)
     shapes = [space.shape(dims) for dims in space.outputs]
     refuse_too_big(primitive.name, shapes, rule.dtypes)
     if where is None:
@@ -92,6 +91,12 @@ def _lower(
         Meta(shape, dtype, where, s) for shape, dtype, s in zip(shapes, rule.dtypes, signature.outputs, strict=True)
     )
     return Lowered(targets, outputs, _calls(primitive, space, signature, where, attrs), signature, {}, mark)
+
+
+def declared(primitive: Primitive, metas: Sequence[Meta], attrs: Mapping[str, Any]) -> tuple[Rule, Space]:
+    """What a primitive declares for such operands, and its index space with their sizes (errors of ERR-SHAPE)."""
+    rule = primitive.rule(*metas, **attrs)
+    return rule, bind_space(primitive.name, parse(rule.space, len(metas)), [m.shape for m in metas], rule.sizes)
 
 
 def refuse_too_big(name: str, shapes: Sequence[Shape], dtypes: Sequence[np.dtype[Any]]) -> None:

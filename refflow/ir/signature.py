@@ -10,12 +10,13 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from ..boxing import Layout, format_sbp, plan
+from ..boxing import Layout, elements_moved, format_sbp, plan
 from ..errors import SbpError
 from ..layout import NdSbp, Partial, Placement, Range, Sbp, Split, balanced, boxes, broadcast, cut
 from ..numerics import aligned, bool_, is_float, is_half
-from .node import Meta
+from .node import Meta, Shape
 from .primitive import Rule
 from .space import Space, axis_of
 
@@ -179,18 +180,42 @@ class Option:
 
 def price(signature: Signature, metas: Sequence[Meta]) -> Option:
     """What it costs to bring operands that are laid out as `metas` to `signature`."""
-    moved = late = 0
+    return Option(signature, _bytes(signature, metas), _left(signature), _late(signature, metas))
+
+
+def _bytes(signature: Signature, metas: Sequence[Meta]) -> int:
+    """The bytes that travel to bring the operands there."""
+    return sum(elements_moved(m.shape, *move) * m.dtype.itemsize for m, move in _moves(signature, metas))
+
+
+def _left(signature: Signature) -> int:
+    """How many P its outputs have."""
+    return sum(isinstance(one, Partial) for output in signature.outputs for one in output)
+
+
+def _late(signature: Signature, metas: Sequence[Meta]) -> int:
+    """The elements that come from another micro-step; what stays on its rank comes from its own."""
+    return sum(
+        _from_other_steps(meta.shape, here, there)
+        for meta, (here, there) in _moves(signature, metas)
+        if here.placement.steps > 1 and _waits(here.sbp[-1], there.sbp[-1])
+    )
+
+
+def _moves(signature: Signature, metas: Sequence[Meta]) -> Iterator[tuple[Meta, tuple[Layout, Layout]]]:
+    """The operands that have to move, from where to where."""
     for meta, sbp in zip(metas, signature.inputs, strict=True):
         assert meta.placement is not None and meta.sbp is not None
         if meta.sbp != sbp:
-            moves = plan(meta.shape, Layout(meta.placement, meta.sbp), Layout(meta.placement, sbp))
-            moved += moves.elements * meta.dtype.itemsize
-            steps = meta.placement.steps
-            if steps > 1 and _waits(meta.sbp[-1], sbp[-1]):
-                pieces = itertools.chain.from_iterable(step.pieces() for step in moves.steps)
-                late += sum(piece.elements for rank, piece in pieces if piece.source % steps != rank % steps)
-    left = sum(isinstance(one, Partial) for output in signature.outputs for one in output)
-    return Option(signature, moved, left, late)
+            yield meta, (Layout(meta.placement, meta.sbp), Layout(meta.placement, sbp))
+
+
+@lru_cache(maxsize=65536)
+def _from_other_steps(shape: Shape, here: Layout, there: Layout) -> int:
+    """The elements that a move takes from another micro-step."""
+    steps = here.placement.steps
+    pieces = itertools.chain.from_iterable(step.pieces() for step in plan(shape, here, there).steps)
+    return sum(piece.elements for rank, piece in pieces if piece.source % steps != rank % steps)
 
 
 def _waits(before: Sbp, after: Sbp) -> bool:
@@ -215,14 +240,19 @@ def options(rule: Rule, space: Space, metas: Sequence[Meta], placement: Placemen
 
 
 def best(rule: Rule, space: Space, metas: Sequence[Meta], placement: Placement, policy: str) -> Option:
-    """The first of `options`, found without pricing all of them where one moves nothing."""
+    """The first of `options`, found without pricing all that they cost."""
+    allowed = list(admitted(rule, space, metas, placement, policy))
     if not any(0 in meta.shape for meta in metas):
-        allowed = admitted(rule, space, metas, placement, policy)
-        priced = [price(s, metas) for s in allowed if all(map(_may_be_free, metas, s.inputs))]
-        free = [option for option in priced if not option.bytes and not option.late]
-        if free:
-            return min(free, key=lambda option: option.partial)
-    return options(rule, space, metas, placement, policy)[0]
+        free = [s for s in allowed if all(map(_may_be_free, metas, s.inputs)) and not _bytes(s, metas)]
+        if free:  # and none is late
+            return Option(taken := min(free, key=_left), 0, _left(taken))
+    ranked = sorted([(_bytes(s, metas), _left(s), at) for at, s in enumerate(allowed)])
+    found: list[Option] = []
+    for moved, left, at in ranked:
+        found.append(Option(allowed[at], moved, left, _late(allowed[at], metas)))
+        if not found[-1].late:
+            return found[-1]
+    return min(found, key=lambda option: option.late)
 
 
 def _may_be_free(meta: Meta, sbp: NdSbp) -> bool:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from .placement import Coords, Placement
+from .placement import Placement
 from .sbp import NdSbp, Partial, Split
 
 Range = tuple[int, int]
@@ -36,15 +36,19 @@ def cut(bounds: Range, parts: int, position: int) -> Range:
 @lru_cache(maxsize=65536)
 def boxes(shape: tuple[int, ...], placement: Placement, sbp: NdSbp) -> Mapping[int, Box]:
     """rank -> the box it holds, in mesh order: mesh axes left to right, each cuts what the last left (LAY-ND-SPLIT)."""
-    return {rank: _box(shape, placement.mesh, sbp, placement.coords(rank)) for rank in placement}
-
-
-def _box(shape: tuple[int, ...], mesh: Coords, sbp: NdSbp, coords: Coords) -> Box:
-    box = [(0, n) for n in shape]
-    for parts, one, position in zip(mesh, sbp, coords, strict=True):
+    made: list[Box] = [tuple((0, n) for n in shape)]
+    for parts, one in zip(placement.mesh, sbp, strict=True):
         if isinstance(one, Split):
-            box[one.axis] = cut(box[one.axis], parts, position)
-    return tuple(box)
+            made = [part for box in made for part in _parts(box, one.axis, parts)]
+        else:
+            made = [box for box in made for _ in range(parts)]
+    return dict(zip(placement, made, strict=True))
+
+
+def _parts(box: Box, axis: int, parts: int) -> list[Box]:
+    """The balanced cut of a box along one dimension."""
+    offsets = balanced(*box[axis], parts)
+    return [(*box[:axis], (offsets[i], offsets[i + 1]), *box[axis + 1 :]) for i in range(parts)]
 
 
 def box_shape(box: Box) -> tuple[int, ...]:

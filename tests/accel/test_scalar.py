@@ -37,7 +37,11 @@ SPECIAL = np.concatenate([ODD, -ODD])
 
 # Inputs on which a good binary64 library, rounded to float32, errs or cannot tell (found by refflow_accel.exhaust).
 HARD: dict[str, list[int]] = {
-    "sigmoid": [0x3F0BA45D],
+    "exp": [0x33800000, 0x36FDFFC1, 0x377EFF81, 0x38E69CC1, 0x39C6BE5B, 0x3D1A274E, 0x3FE67199, 0x4001B249, 0x41CBF87B]
+    + [0x4288942B, 0xB3000000, 0xBAE0E25C, 0xBBB70EE8, 0xBBF0EDF1, 0xBC2A461A, 0xC13D6631, 0xC16912CD],
+    "log": [0x22AE487, 0x3D2F29F, 0x64CB44B, 0x7C060FA, 0xB265D7B, 0xDC8BBA4, 0xF61FF63, 0x111C87F8, 0x11B257E3]
+    + [0x13FCD84A, 0x145CB6D4, 0x14907055, 0x158772EB, 0x16C5EE7A, 0x18B06F2A, 0x1A21DB87, 0x1B81AB52, 0x1DC9E7C1],
+    "sigmoid": [0xB7808000],
 }
 
 
@@ -149,6 +153,18 @@ def test_results_have_the_type_of_their_arguments() -> None:  # ACC-SCALAR
         function(*[one] * count)
         signature = next(s for s in function.nopython_signatures if s.args == (numba.float32,) * count)
         assert signature.return_type == numba.float32, name
+
+
+def test_tables_are_those_of_mpmath() -> None:  # ACC-SCALAR
+    import mpmath
+    from refflow_accel.scalar import make_tables, polynomials, tables
+
+    with mpmath.workprec(400):
+        for made in (make_tables.exponential(), make_tables.logarithm(), make_tables.circle()):
+            assert all(np.array_equal(array, tables.STORED[name]) for name, array in made.items())
+        function, low, high, degree = make_tables.POLYNOMIALS["LOG"]
+        made_again = make_tables.chebyshev(function, mpmath.mpf(low), mpmath.mpf(high), degree)
+    assert tuple(float(c) for c in made_again) == polynomials.LOG
 
 
 # --- storage ----------------------------------------------------------------------------------------------------------

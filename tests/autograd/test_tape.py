@@ -436,3 +436,66 @@ def test_gradients_do_not_need_the_values_of_other_ranks() -> None:
         loss.backward()
     assert len(log) > 0 and log.bytes > 0
     assert math.isfinite(gradient(w).sum().item())
+
+
+def test_generator_functions_in_a_grad_mode() -> None:
+    """AUTO-RECORD: the mode holds while the body runs, not between its items; what is sent and thrown arrives."""
+
+    @flow.no_grad()
+    def items(n: int) -> Any:
+        """Doc."""
+        got: Any = None
+        try:
+            for i in range(n):
+                try:
+                    got = yield i, got, flow.is_grad_enabled()
+                except KeyError as error:
+                    got = error.args[0]
+        finally:
+            closed.append(flow.is_grad_enabled())
+        return "end"
+
+    closed: list[bool] = []
+    assert items.__name__ == "items" and items.__doc__ == "Doc."
+    one = items(9)
+    assert next(one) == (0, None, False) and flow.is_grad_enabled()
+    assert one.send(5) == (1, 5, False) and one.throw(KeyError("k")) == (2, "k", False) and flow.is_grad_enabled()
+    other = items(9)  # two of them, by turns
+    assert [next(other)[0], next(one)[0], next(other)[0]] == [0, 3, 1] and flow.is_grad_enabled()
+    one.close()
+    with pytest.raises(ValueError, match="unforeseen"):
+        other.throw(ValueError("unforeseen"))
+    assert closed == [False, False] and flow.is_grad_enabled()
+
+    def around() -> Any:
+        return (yield from items(2))
+
+    outer = around()
+    assert [next(outer)[0], next(outer)[0]] == [0, 1]
+    with pytest.raises(StopIteration) as end:
+        next(outer)
+    assert end.value.value == "end" and flow.is_grad_enabled()
+
+
+def test_a_gradient_that_is_assigned_must_fit() -> None:
+    """AUTO-LEAF: shape, dtype, placement; its sbp is its own."""
+    errors = flow.errors
+    row, pair = flow.placement("cpu", [0, 1, 2, 3]), flow.placement("cpu", [0, 1])
+    w = flow.ones(4, placement=row, sbp=flow.sbp.broadcast, requires_grad=True)
+    given = {"placement": row, "sbp": flow.sbp.split(0)}
+    kept = w.grad = flow.ones(4, **given)
+    for wrong, kind, words in (
+        (flow.ones(3, **given), errors.ShapeError, r"\(4,\), its gradient \(3,\)"),
+        (flow.ones(4, dtype=flow.float64, **given), errors.DtypeError, "float32, its gradient float64"),
+        (flow.ones(4), errors.LocalGlobalError, "global, its gradient local"),
+        (flow.ones(4, placement=pair, sbp=flow.sbp.broadcast), errors.PlacementError, "its gradient on"),
+        (1.0, errors.DtypeError, "a tensor or None, found float"),
+    ):
+        with pytest.raises(kind, match=words):
+            w.grad = wrong
+        assert w.grad is kept
+    w.grad = None
+    ragged = flow.per_rank(lambda r: [1.0] * (r + 1)).requires_grad_()
+    ragged.grad = ragged.detach() * 2
+    with pytest.raises(errors.ShapeError, match="its gradient"):
+        ragged.grad = flow.ones(2)

@@ -10,11 +10,13 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import refflow as flow
-from refflow.boxing import Layout, plan
+from refflow.boxing import Layout, elements_moved, plan
 from refflow.layout import Broadcast, Partial, Split, broadcast, partial_sum
-from tests.strategies import mesh_of
+from tests.strategies import examples, mesh_of, placements, sbps, shapes
 
 SHAPE, T = (12, 24), 288
 S0, S1, B, P = Split(0), Split(1), broadcast, partial_sum
@@ -46,6 +48,16 @@ def test_other_devices(p: int, q: int) -> None:
         assert plan(SHAPE, Layout(here, (source,)), Layout(there, (target,))).elements == expected, (
             f"{source} -> {target}"
         )
+
+
+@examples(200)
+@given(st.data())
+def test_what_moves_is_counted_without_the_plan(data: st.DataObject) -> None:
+    """BOX-COST: the count that signatures are chosen by is that of the plan, uneven, empty, partial or elsewhere."""
+    shape, here = data.draw(shapes()), data.draw(placements())
+    there = here if data.draw(st.booleans()) else data.draw(placements())
+    source, target = Layout(here, data.draw(sbps(here, len(shape)))), Layout(there, data.draw(sbps(there, len(shape))))
+    assert elements_moved(shape, source, target) == plan(shape, source, target).elements
 
 
 def test_the_same_layout_has_no_steps() -> None:

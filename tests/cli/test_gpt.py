@@ -88,8 +88,11 @@ def test_a_text_of_ones_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["steps"] == 45 and found["validation_loss"] < 0.1 and found["sample"] == "defga"
-    assert main(["train", "gpt", "--quiet", "--resume", path]) == 2
-    assert "give its text with --data" in capsys.readouterr().err
+    other = tmp_path / "other.txt"
+    other.write_text("hgfedcba" * 400, encoding="utf-8")
+    for wrong in ([], ["--data", str(other)]):
+        assert main(["train", "gpt", "--quiet", "--resume", path, *wrong]) == 2
+        assert "give its text with --data" in capsys.readouterr().err
     assert main(["train", "gpt", "--json", "--resume", path, "--data", str(text)]) == 0
     assert json.loads(capsys.readouterr().out)["sha256"] == found["sha256"]
 

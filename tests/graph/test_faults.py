@@ -19,10 +19,12 @@ import pytest
 import refflow as flow
 from refflow import Tensor, nn
 from refflow.errors import RefflowError
-from refflow.graph import api, compile, execute, passes, time, trace, zero
+from refflow.graph import api, compile, execute, order, passes, time, trace, zero
 from refflow.graph.api import Graph
-from refflow.graph.compile import _Compiler
+from refflow.graph.buffers import LaidDown
 from refflow.graph.logical import LogicalGraph, key
+from refflow.graph.moves import Moves
+from refflow.graph.tasks import Tasks
 from refflow.graph.trace import Tracer
 from refflow.ir import Node, Value
 from refflow.ir.lower import frozen
@@ -226,7 +228,7 @@ def every_micro_step_is_lowered_as_the_first() -> AbstractContextManager[None]:
 
 @fault(micro)
 def weights_not_repeated() -> AbstractContextManager[None]:
-    return instead(_Compiler, "_read", lambda self, value, rank, micro: self.at[key(value), rank])
+    return instead(Tasks, "_read", lambda self, value, rank, micro: self.at[key(value), rank])
 
 
 @fault(sum_in_order)
@@ -309,13 +311,35 @@ def moves_composed_though_the_value_between_is_used() -> AbstractContextManager[
 
 @fault(blocks_arrive)
 def pieces_cut_for_another_target() -> AbstractContextManager[None]:
-    right = _Compiler._cut
+    right = Moves._cut
 
     def wrong(self: Any, name: str, step: Any, register: int, source: int, target: int, *more: Any) -> int:
         other = {t: step.assemblies[max(step.assemblies) - t] for t in step.assemblies}
         return right(self, name, replace(step, assemblies=other), register, source, target, *more)
 
-    return instead(_Compiler, "_cut", wrong)
+    return instead(Moves, "_cut", wrong)
+
+
+def two_stages() -> None:
+    """PLAN-ORDER, PLAN-BUFFER: four micro-batches through two stages and back, and a sound plan."""
+    with flow.virtual_world(2):
+        graph = train(mlp, Told(stages=2, micro=4), steps=1).graph
+    assert graph is not None
+    proved(graph)
+
+
+@fault(two_stages)
+def backward_ordered_before_forward() -> AbstractContextManager[None]:
+    def wrong(events: Any, rank: Any, more: Any = ()) -> Any:
+        return sorted(range(len(events.task)), key=lambda event: -events.task[event])
+
+    return instead(order, "least_first", wrong)
+
+
+@fault(two_stages)
+def a_register_too_few() -> AbstractContextManager[None]:
+    right = LaidDown.in_use
+    return instead(LaidDown, "in_use", lambda self, register: max(1, right(self, register) - 1))
 
 
 @fault(dropout_goes_on)

@@ -81,12 +81,12 @@ def test_every_order_keeps_the_bits(how: str) -> None:
     """PLAN-ORDER, ACT-SAME: under every schedule, and proved sound."""
     with flow.virtual_world(4):
         row = flow.placement("cpu", [0, 1, 2, 3])
-        graph = Of(lambda x: flow.nn.functional.softmax(x.to_global(sbp=S(1)), 1).sum(), steps=2)
+        told = lambda x: (flow.relu(x * 2).sum(), x - 1)  # noqa: E731
+        graph = Of(told, steps=2)
         graph.config.order = how
         x = flow.randn(16, 8, placement=row, sbp=S(0))
-        assert every_way(graph, x)[0][-1] == flow.numerics.digest(
-            flow.nn.functional.softmax(x.to_global(sbp=S(1)), 1).sum().numpy()
-        )
+        found = [entry[-1] for entry in every_way(graph, x)]
+        assert found == [flow.numerics.digest(tensor.numpy()) for tensor in told(x)]
 
 
 @pytest.mark.parametrize("schedule", [None, Newest, lambda: Random(5)])
@@ -131,8 +131,10 @@ def test_buffers_reach_the_best_period(stages: int, micro: int) -> None:
     without = with_times(plan_of(stages, micro, buffers=False))
     assert without.verify().sound and period(without).time > best
     repeats = [r for r in plan.registers if plan.tasks[r.producer].kind == "repeat"]
-    serial = replace(plan, streams=tuple(replace(s, order=()) for s in plan.streams)).with_numbers({r.id: 1 for r in repeats})
-    assert verify(serial).sound and period(serial).time > best  # Oneflow-Inc/libai#232, without its deadlock
+    alone = tuple(replace(r, memory=None) for r in plan.registers)  # bytes were shared by the orders' leave
+    free = replace(plan, registers=alone, streams=tuple(replace(s, order=()) for s in plan.streams))
+    serial = free.with_numbers({r.id: 1 for r in repeats})
+    assert verify(serial).sound and period(serial).time > period(free).time  # Oneflow-Inc/libai#232, without its deadlock
 
 
 @pytest.mark.parametrize(("stages", "micro"), PIPELINES)
@@ -141,8 +143,10 @@ def test_stages_keep_what_1f1b_keeps(stages: int, micro: int) -> None:
     plan = plan_of(stages, micro)
     for stage in range(stages):
         numbers = [r.number for r in plan.registers if plan.tasks[r.producer].rank == stage and r.kind == "data"]
-        assert max(numbers) == stages - stage
-    assert plan.verify().bytes[0].total < plan_of(stages, micro, order="gpipe").verify().bytes[0].total
+        repeats = [r.number for r in plan.registers if r.name.startswith("repeat") and r.name.endswith(f"@{stage}")]
+        assert max(repeats) == stages - stage and max(numbers) <= max(2, stages - stage)
+    more = plan_of(stages, micro, order="gpipe").verify().bytes
+    assert sum(b.total for b in plan.verify().bytes.values()) < sum(b.total for b in more.values())
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
@@ -160,11 +164,11 @@ def test_textbook_pipelines_get_their_stash(stages: int, make: object) -> None:
 @given(plans(ranks=2, static=True))
 def test_buffers_keep_any_plan_live_and_fast(plan: Plan) -> None:
     """PLAN-BUFFER on random plans: live, and an iteration takes as long as with more registers than it can use."""
-    assume(verify(plan).live)
+    assume(verify(plan).sound)
     chosen = buffered(plan)
     assert chosen.verify().live
     changed = [r.id for r, other in zip(plan.registers, chosen.registers) if r.number != other.number]
-    ample = chosen.with_numbers({id: 20 for id in changed})
+    ample = chosen.with_numbers(dict.fromkeys(changed, 20))
     assert in_virtual_time(chosen).time == in_virtual_time(ample).time <= in_virtual_time(plan).time
 
 

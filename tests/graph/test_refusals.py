@@ -15,7 +15,7 @@ import refflow as flow
 from refflow import Tensor, nn
 from refflow.errors import AttributeValueError, GraphError, PlacementError, RefflowError
 from refflow.graph.api import Graph
-from refflow.graph.refusal import counts_to_try
+from refflow.graph.refusal import advised
 from refflow.graph.time import TooManySteps
 from refflow.layout import Placement
 from tests.graph.nets import Told, mlp, normed, rows, run
@@ -244,23 +244,38 @@ def test_a_refusal_says_where_and_by_which_numbers() -> None:
         Of(lambda x: x.sum(), 4)(x(12, 2))
 
 
-@pytest.mark.parametrize("micro", [10**6, 10**12])
-def test_an_absurd_number_of_micro_batches_is_refused_quickly(micro: int) -> None:
-    """TIME-ADVICE: few smaller numbers are tried."""
-    graph = Of(lambda x: x.sum(), micro)
-    with pytest.raises(TooManySteps, match=rf"a batch of 32 does not fall into {micro} .* below that works is 32$"):
-        graph(x(32, 2))
+@pytest.mark.parametrize(("batch", "micro", "words", "works"), [
+    (32, 10**6, "a batch of 32 does not fall into 1000000 ", 32), (32, 10**12, "a batch of 32 does not fall into", 32),
+    (4096, 4096, "at most 1024 micro-batches, not 4096", 64),
+])  # fmt: skip
+def test_an_absurd_number_of_micro_batches_is_refused_quickly(batch: int, micro: int, words: str, works: int) -> None:
+    """TIME-ADVICE: few numbers are tried."""
+    with pytest.raises(TooManySteps, match=f"{words}.* works is {works}$"):
+        Of(lambda x: x.sum(), micro)(x(batch, 2))
+
+
+def test_many_micro_batches_are_refused_where_a_few_are() -> None:
+    """TIME-ADVICE: of 128, a power of two that divides them is traced first."""
+    given = flow.tensor(rows(128, 2), placement=Placement("cpu", [0]), sbp=B)
+    with pytest.raises(TooManySteps, match="over all 64 micro-batches.* 2 rows a micro-batch, where the leaf takes 16; .*works is 8$"):
+        Of(lambda x: flow.matmul(x.t(), x), 128)(given)
 
 
 def test_which_numbers_of_micro_batches_are_tried() -> None:
-    """TIME-ADVICE: divisors of all batches, never so many that trying takes long, and 1 at last."""
+    """TIME-ADVICE: common divisors, powers of two first; what a refused power of two divides is refused."""
 
-    def tried(micro: int, *batches: int) -> list[int]:
-        return [n for _, n in counts_to_try([x(n, 2).value.meta for n in batches], micro)]
+    def tried(micro: int, refused: int, works: Any, *batches: int) -> tuple[list[int], str]:
+        found: list[int] = []
+        said = advised([x(n, 2).value.meta for n in batches], micro, refused, lambda n: found.append(n) or n in works)
+        return found, said.removeprefix("the largest number of micro-batches below that ")
 
-    assert tried(9, 24, 16) == [8, 4, 2, 1] and tried(8, 24) == [6, 4, 3, 2, 1] and tried(5) == [1]
-    assert tried(10**9, 720720)[:3] == [720720, 360360, 240240] and tried(10**9, 720720)[8:] == [16, 8, 4, 2, 1]
-    assert tried(2, 0) == tried(2, 7) == [1]
+    assert tried(9, 9, {8}, 24, 16) == ([8], "works is 8")
+    assert tried(16, 16, {2, 4}, 48) == ([8, 4, 12, 6], "works is 4")
+    assert tried(16, 16, {1, 3}, 48) == ([8, 4, 2, 3], "works is 3")
+    assert tried(8, 8, {2}, 16, 6) == ([2], "works is 2") and tried(7, 7, (), 0) == tried(7, 7, (), 7) == ([], "works is 1")
+    assert tried(64, 64, {16, 60}, 240) == ([16, 60], "works is 60")
+    found, said = tried(720, 16, {8}, 720)
+    assert found == [8, 60, 45, 40, 36] and said == "a number that works is 8"
 
 
 @pytest.mark.parametrize("zero", [0, 1, 2, 3])

@@ -14,7 +14,9 @@ import refflow as flow
 from refflow.boxing import Layout, plan
 from refflow.errors import AttributeValueError
 from refflow.explain import describe
-from refflow.ir import REGISTRY, Sample, Signature, lower
+from refflow.graph.time import timed
+from refflow.ir import REGISTRY, Sample, Signature, declared, lower, options
+from refflow.ir.signature import best
 from refflow.layout import Partial, Split, broadcast
 from tests.laws.cases import data_for, dtypes_of, metas_of
 from tests.laws.sharded import Case, case
@@ -58,6 +60,24 @@ def test_the_written_rule_is_the_rule(policy: str, data: st.DataObject) -> None:
         made.primitive(*values, **sample.attrs)
         told = describe(made.primitive, tuple(values), sample.attrs).options[0]
     assert log.bytes == told.bytes == _bytes(made, admitted[ranked[0]], layouts)
+
+
+@examples(30)
+@given(st.data())
+def test_the_choice_among_micro_steps_is_the_first_option(data: st.DataObject) -> None:
+    """TIME-CHOICE, SIG-CHOICE: what is found without all prices is what all prices say, whatever waits for whom."""
+    name = data.draw(st.sampled_from(CHOOSING))
+    primitive, sample = REGISTRY[name], data.draw(st.sampled_from(REGISTRY[name].samples))
+    where = timed(data.draw(placements((*ROWS, *GRIDS[:2]))), data.draw(st.sampled_from([2, 4])))
+    plain = metas_of(sample, dtypes_of(name, sample)[0])
+    metas = []
+    for i, meta in enumerate(plain):
+        kinds = () if i in sample.below else LATTICE if meta.dtype.kind == "b" else KINDS
+        metas.append(meta.with_layout(where, data.draw(sbps(where, len(meta.shape), kinds))))
+    rule, space = declared(primitive, metas, sample.attrs)
+    for policy in ("exact", "cheap"):
+        first = options(rule, space, metas, where, policy)[0]
+        assert str(best(rule, space, metas, where, policy)) == str(first)
 
 
 def _tensor(array: Array, sbp: object, ranks: int = 4) -> flow.Tensor:

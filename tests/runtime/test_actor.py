@@ -141,3 +141,26 @@ def test_real_deadlocks_are_told_when_they_happen(schedule: Any) -> None:
         run(cured, iterations=3, schedule=schedule())
     for cured in (sends_that_meet(capacity=1), sends_that_meet(cure="order"), sends_that_meet(cure="streams")):
         run(cured, iterations=3, schedule=schedule())
+
+
+@pytest.mark.parametrize("behind", [1, 2, 3])
+def test_a_reader_may_be_a_fixed_number_of_iterations_behind(behind: int) -> None:
+    """ACT-KINDS: what OneFlow's ssp proxy leaves to timing, under every schedule the same."""
+    b = PlanBuilder("stale")
+    x = b.register("x", b.task("load", kind="source", payload="load"), number=behind + 1, initial=behind)
+    y = b.register("y", b.task("pace", kind="source", payload="load"))
+    b.task("store", kind="sink", inputs=[x, y])
+    plan, old = b.plan(), [-n for n in range(behind, 0, -1)]
+    assert plan.verify().sound
+    for schedule in (None, Newest(), Random(1), Starve([0])):
+        found = run(plan, {"load": lambda at: at.act}, iterations=5, schedule=schedule, initial={"x": old})
+        assert found.outputs["store"] == [(i - behind, i) for i in range(5)]
+        assert found.final["x"] == list(range(5 - behind, 5))
+
+
+def test_other_kinds_are_refused() -> None:
+    """ACT-KINDS, PLAN-FORM"""
+    b = PlanBuilder("odd")
+    x = b.register("x", b.task("load", kind="source"))
+    b.task("esac", kind="esac", inputs=[x])  # type: ignore[arg-type]
+    assert "unknown kind 'esac'" in b.plan().verify().faults[0]

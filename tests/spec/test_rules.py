@@ -1004,6 +1004,27 @@ def test_shapes_that_do_not_fit() -> None:
             f(flow.ones(x, placement=PAIR, sbp=S(0)), flow.ones(y, placement=PAIR, sbp=B))
 
 
+def test_what_no_memory_holds() -> None:
+    """ERR-SHAPE: too large for any machine, and for this one."""
+    with pytest.raises(flow.errors.ShapeError, match="2\\^63"):
+        flow.ones(2**31, 2**31)
+    with pytest.raises(flow.errors.OutOfMemory, match="full: .* \\(on rank 0\\)") as found:
+        flow.ones(2**24, 2**24)
+    assert isinstance(found.value, MemoryError)
+
+
+def test_explain_draws_nothing() -> None:
+    """SIG-EXPLAIN: the generator stays where it is, and what is drawn is what it would draw."""
+    before, seen = flow.default_generator().state, []
+
+    def drawing() -> flow.Tensor:
+        seen.append(flow.rand(4, placement=PAIR, sbp=B) * 2)
+        return seen[-1]
+
+    assert [step.name for step in flow.explain(drawing).steps] == ["mul"]
+    assert flow.default_generator().state == before and same(seen[0], drawing())
+
+
 def test_a_rendezvous_compares_calls() -> None:
     """WORLD-RENDEZVOUS, WORLD-SPMD"""
     seen: list[tuple[int, str]] = []

@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache as remembered
 from importlib.util import module_from_spec, spec_from_file_location
 from math import prod
 from pathlib import Path
@@ -52,7 +52,7 @@ def apply_chain(call: Call, chain: Chain, *arrays: Array) -> Any:
     return NotImplemented if prepared is None else prepared(call, arrays)
 
 
-@lru_cache(maxsize=None)
+@remembered
 def prepare(chain: Chain) -> Prepared | None:
     """A chain made ready, or None if a step cannot be compiled."""
     return Prepared(chain) if chain_serves(chain) else None
@@ -77,13 +77,16 @@ class Prepared:
         self.results = [DTYPES[chain.dtype(value)] for value in chain.outputs]
         self.cost = _cost(chain)
         self._ways: dict[Any, Way] = {}
-        self._kernels: dict[tuple[str, ...], tuple[Entry, int]] = {}
+        self._kernels: dict[tuple[str, ...], tuple[Entry, int, tuple[int, ...]]] = {}
 
-    def kernel(self, layouts: tuple[str, ...]) -> tuple[Entry, int]:
-        """The kernel for these layouts, and the elements of its tasks."""
+    def kernel(self, layouts: tuple[str, ...]) -> tuple[Entry, int, tuple[int, ...]]:
+        """The kernel for these layouts, the elements of its tasks, and the addresses of its heavy functions."""
         if layouts not in self._kernels:
+            from .chain_scope import HEAVY  # late: it needs the table of kernels, which needs this module
+
             written = source(self.chain, layouts)
-            self._kernels[layouts] = (load(written.text), written.block)
+            addresses = tuple(HEAVY[op].address for op in written.heavy)
+            self._kernels[layouts] = (load(written.text), written.block, addresses)
         return self._kernels[layouts]
 
     def __call__(self, call: Call, arrays: tuple[Array, ...]) -> Any:
@@ -106,9 +109,10 @@ class Prepared:
         if any(found is None for found in lies):
             return Way(shape, None, 0, 0.0, ())
         found = [each for each in lies if each is not None]
-        entry, block = self.kernel(tuple(layout for layout, _ in found))
+        entry, block, heavy = self.kernel(tuple(layout for layout, _ in found))
         described = [numbers for _, numbers in found if numbers]
-        words, position = [n], len(arrays) + len(self.results) + 1 + len(described)
+        words = [n, *heavy]
+        position = len(arrays) + len(self.results) + len(words) + len(described)
         for numbers in described:
             words.append(position)
             position += len(numbers)

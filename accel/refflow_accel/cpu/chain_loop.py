@@ -1,4 +1,4 @@
-"""The two loops of generated kernels: `each`, which LLVM may vectorise whatever lies where, and `spread`.
+"""What generated kernels are made of: `each`, a loop LLVM may vectorise whatever lies where, `spread`, and `heavy`.
 
 Implements ACC-LOOP of spec/text/acceleration.md.  Element i of every result depends on elements i only, and is written
 after they are read.  So no iteration of `each` depends on another even where a result takes the place of an operand,
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from .abi import i64
@@ -79,6 +80,21 @@ def _pointer(context: Any, b: Any, kind: Any, value: Any) -> Any:
         return value
     array = context.make_array(kind.types[0])(context, b, value=b.extract_value(value, 0))
     return b.gep(array.data, [context.cast(b, b.extract_value(value, 1), kind.types[1], types.int64)])
+
+
+@intrinsic
+def heavy(typing: Any, kernel: Any, m: Any, places: Any) -> Any:
+    """Calls the kernel at an address on the words that are the addresses of `places` (pairs as in `each`), for [0, m)."""
+
+    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        words = cgutils.alloca_once(b, ir.ArrayType(_I64, len(places)))
+        for k, kind in enumerate(places.types):
+            address = b.ptrtoint(_pointer(context, b, kind, b.extract_value(args[2], k)), _I64)
+            b.store(address, cgutils.gep(b, words, 0, k))
+        function = b.inttoptr(args[0], ir.FunctionType(_I64, [_I64] * 3).as_pointer())
+        return b.call(function, [b.ptrtoint(words, _I64), _I64(0), args[1]])
+
+    return types.int64(types.int64, types.int64, places), build
 
 
 @njit(forceinline=True)

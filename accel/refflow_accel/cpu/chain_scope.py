@@ -12,7 +12,7 @@ from ..scalar import blocks as _blocks
 from ..scalar.dialect import INF64
 from ..scalar.target_cpu import Cpu, cpu
 from . import abi, chain_halves
-from .chain_loop import any_set, each, spread
+from .chain_loop import any_set, each, heavy, spread
 from .kernels import elements
 
 BLOCK = 512  # elements of a buffer: several fit the first-level cache
@@ -45,21 +45,51 @@ def whole_power(x: int, y: int) -> int:
     return made
 
 
-_KINDS = {"float32": "f32s", "float64": "f64s", "int8": "i8s", "int32": "i32s", "int64": "i64s", "uint8": "u8s", "uint16": "u16s"}
+def unary(words: int, lo: int, hi: int) -> int:
+    """The kernel of a heavy function on float32 blocks of `hi` elements: words x, result."""
+    function(abi.f32s(words, 0), abi.f32s(words, 1), hi)
+    return 0
+
+
+def binary(words: int, lo: int, hi: int) -> int:
+    """As `unary`, of two operands."""
+    function(abi.f32s(words, 0), abi.f32s(words, 1), abi.f32s(words, 2), hi)
+    return 0
+
+
+function: Any = None  # the scope's
+HEAVY = {
+    name: elements.entry_of(binary if name == "pow" else unary, name, {"function": getattr(_blocks, f"{name}_block")})
+    for name in BLOCKS
+}
+
+_KINDS = {
+    "float32": "f32s",
+    "float64": "f64s",
+    "int8": "i8s",
+    "int32": "i32s",
+    "int64": "i64s",
+    "uint8": "u8s",
+    "uint16": "u16s",
+}
 SCOPE: dict[str, Any] = {
     **cpu(),
     **{name: getattr(np, name) for name in _KINDS},
     **{f"{name}_buffer": elements.buffer(getattr(types, name), BLOCK) for name in _KINDS},
     **{f"{name}_array": getattr(abi, reader) for name, reader in _KINDS.items()},
-    **{f"{name}_block": getattr(_blocks, f"{name}_block") for name in BLOCKS},
     "sqrt32": Cpu.primitives["sqrt32"],
     "sqrt64": Cpu.primitives["sqrt64"],
     **{f"{short}_decode": getattr(elements, f"widen_{long}") for long, short in HALVES.items()},  # in 32-bit lanes
     **{f"{short}_encode": getattr(elements, f"narrow_{long}") for long, short in HALVES.items()},
-    **({name: getattr(chain_halves, name) for name in ("f16_encode", "f16_decode")} if chain_halves.in_hardware() else {}),
+    **(
+        {name: getattr(chain_halves, name) for name in ("f16_encode", "f16_decode")}
+        if chain_halves.in_hardware()
+        else {}
+    ),
     "word": abi.i64,
     "entry": abi.entry,
     "each": each,
+    "heavy": heavy,
     "spread": spread,
     "any_set": any_set,
     "scalar": scalar,

@@ -3,7 +3,8 @@
 Implements ACC-GENERATED of spec/text/acceleration.md.  A kernel's task is a block of consecutive elements of the
 results, which are contiguous.  An operand is *flat* (as the results lie), *one* (a single element for all) or *spread*
 (strided or repeating elements: copied to a buffer first).  Parts are cut where a heavy function is between; what
-crosses a cut waits in a buffer.  Results are stored by the last part only, after everything that is read.
+crosses a cut waits in a buffer.  Heavy functions are kernels of their own, compiled once, not once in every chain.
+Results are stored by the last part only, after everything that is read.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Source:
-    """The text of a kernel and the elements of one of its tasks."""
+    """The text of a kernel, the elements of one of its tasks, and the heavy functions whose addresses it is given."""
 
     text: str
     block: int
+    heavy: tuple[str, ...]
 
 
 def is_heavy(chain: Chain, value: int) -> bool:
@@ -51,7 +53,10 @@ def operands(chain: Chain, value: int) -> tuple[int, ...]:
 def needed(chain: Chain) -> list[int]:
     """The values that results depend on, in order, and those that may refuse their data."""
     steps = enumerate(chain.steps, len(chain.inputs))
-    found = {*chain.outputs, *(i for i, step in steps if refusal(step.op, tuple(map(chain.dtype, step.operands)), ("", "")))}
+    found = {
+        *chain.outputs,
+        *(i for i, step in steps if refusal(step.op, tuple(map(chain.dtype, step.operands)), ("", ""))),
+    }
     for value in range(len(chain.inputs) + len(chain.steps) - 1, -1, -1):
         if value in found:
             found.update(operands(chain, value))
@@ -75,13 +80,16 @@ def parts(chain: Chain, layouts: tuple[str, ...]) -> list[Part]:
         calls = tuple(v for v in heavy if stage[v] == s + 1)
         round_now = [v for v in rounded if stage[v] == s]
         asked = [o for v in own for o in operands(chain, v)] + round_now
-        later = {o for v in plain if stage[v] > s for o in operands(chain, v)} | (set(chain.outputs) if s < last else set())
+        later = {o for v in plain if stage[v] > s for o in operands(chain, v)} | (
+            set(chain.outputs) if s < last else set()
+        )
+        later |= {o for v in heavy if stage[v] > s + 1 for o in operands(chain, v)}
         fed = {o for v in calls for o in operands(chain, v)}
         keeps = [v for v in own if v in later or v in fed]
         keeps += [v for v in values if v < first and v in fed and not as_it_is(chain, layouts, v) and v not in keeps]
         keeps += [v for v in round_now if v in later or v in fed]
         if s == last:
-            asked += [o for o in chain.outputs]
+            asked += chain.outputs
         asked += [v for v in keeps if v < first]
         reads = [v for v in dict.fromkeys(asked) if v not in own]
         made.append(Part(tuple(own), tuple(reads), tuple(dict.fromkeys(keeps)), calls))
@@ -104,6 +112,7 @@ class _Writer:
         self.body: list[str] = []
         self.buffers: dict[str, str] = {}
         self.rounded: set[int] = set()
+        self.heavy = tuple(dict.fromkeys(chain.steps[v - self.first].op for v in needed(chain) if is_heavy(chain, v)))
 
     def stored(self, value: int) -> str:
         dtype = self.chain.dtype(value)
@@ -134,7 +143,9 @@ class _Writer:
     def line(self, value: int) -> str:
         step = self.chain.steps[value - self.first]
         dtypes = tuple(map(self.chain.dtype, step.operands))
-        return f"    {self.name(value)} = {expression(step.op, dtypes, step.dtype, tuple(map(self.name, step.operands)))}"
+        return (
+            f"    {self.name(value)} = {expression(step.op, dtypes, step.dtype, tuple(map(self.name, step.operands)))}"
+        )
 
     def refusals(self, values: tuple[int, ...]) -> list[str]:
         found = []
@@ -165,21 +176,30 @@ class _Writer:
         if results:
             arguments = ", ".join(map(self.name, part.reads))
             returned = ", ".join(text for text, _ in results)
-            self.functions += ["@scalar", f"def part{k}({arguments}):", *filter(None, lines), f"    return {returned}", "", ""]
-            sources, sinks = (", ".join(items) for items in (map(self.place, part.reads), (sink for _, sink in results)))
+            self.functions += [
+                "@scalar",
+                f"def part{k}({arguments}):",
+                *filter(None, lines),
+                f"    return {returned}",
+                "",
+                "",
+            ]
+            sources, sinks = (
+                ", ".join(items) for items in (map(self.place, part.reads), (sink for _, sink in results))
+            )
             self.body.append(f"each(part{k}, m, ({sources},), ({sinks},))")
         if bad:
             self.body += ["if any_set(bad, m):", "    return 1"]
         for value in part.heavy:
             step = self.chain.steps[value - self.first]
-            fed = [self._whole(o) for o in step.operands]
-            self.body.append(f"{step.op}_block({', '.join(fed)}, {self.buffer(value)}, m)")
+            places = [self._whole(o) for o in step.operands] + [f"({self.buffer(value)}, 0)"]
+            self.body.append(f"heavy({step.op}, m, ({', '.join(places)}))")
 
     def _whole(self, value: int) -> str:
-        """The float32 array in which a heavy function finds an operand."""
+        """Where a heavy function finds an operand, as float32."""
         if value >= self.first or not as_it_is(self.chain, self.layouts, value):
-            return self.buffer(value)
-        return f"x{value}[at : at + m]" if self.layouts[value] == FLAT else f"s{value}"
+            return f"({self.buffer(value)}, 0)"
+        return self.place(value)
 
     def write(self) -> Source:
         for k, part in enumerate(self.parts):
@@ -194,16 +214,24 @@ class _Writer:
                 head.append(f"o{i} = x{i}[0]")
             if self.layouts[i] == SPREAD:
                 self.buffers[f"s{i}"] = self.stored(i)
-                position = count + 1 + sum(layout == SPREAD for layout in self.layouts[:i])
+                position = count + 1 + len(self.heavy) + sum(layout == SPREAD for layout in self.layouts[:i])
                 spreads.append(f"spread(x{i}, words, word(words, {position}), at, m, s{i})")
         head += [f"y{i} = {self.stored(v)}_array(words, {self.first + i})" for i, v in enumerate(chain.outputs)]
         head.append(f"n = word(words, {count})")
+        head += [f"{op} = word(words, {count + 1 + i})" for i, op in enumerate(self.heavy)]
         head += [f"{name} = {dtype}_buffer()" for name, dtype in sorted(self.buffers.items())]
         block = SMALL if self.buffers else LARGE
         loop = [f"at = block * {block}", f"m = min({block}, n - at)", *spreads, *self.body]
-        entry = ["@entry", "def chain(words, lo, hi):", *(f"    {line}" for line in head), "    for block in range(lo, hi):"]
+        entry = [
+            "@entry",
+            "def chain(words, lo, hi):",
+            *(f"    {line}" for line in head),
+            "    for block in range(lo, hi):",
+        ]
         entry += [*(f"        {line}" for line in loop), "    return 0", ""]
-        return Source("\n".join([*self._opening([*self.functions, *entry]), *self.functions, *entry]), block)
+        return Source(
+            "\n".join([*self._opening([*self.functions, *entry]), *self.functions, *entry]), block, self.heavy
+        )
 
     def _opening(self, lines: list[str]) -> list[str]:
         chain = self.chain
@@ -212,7 +240,9 @@ class _Writer:
         for i, step in enumerate(chain.steps, self.first):
             says.append(f"v{i} = {step.op}({', '.join(map(self.name, step.operands))}): {step.dtype}")
         says.append(f"results: {', '.join(map(self.name, chain.outputs))}")
-        named = sorted(set(re.findall(r"\b[a-z]\w*(?=\()|INF64|(?<=@)\w+", "\n".join(lines))) - {"abs", "min", "range", "chain"})
+        named = sorted(
+            set(re.findall(r"\b[a-z]\w*(?=\()|INF64|(?<=@)\w+", "\n".join(lines))) - {"abs", "min", "range", "chain"}
+        )
         named = [name for name in named if not re.fullmatch(r"part\d+", name)]
         imports = ["from refflow_accel.cpu.chain_scope import (", *(f"    {name}," for name in named), ")"]
         return ['"""' + says[0], *says[1:], '"""', "", *imports, "", ""]

@@ -6,7 +6,7 @@ computed in 64 bits and cut, which wraps as their own arithmetic does.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from .target import S, device, f32, f64, i8, i64, pointer, s32, s64, u8, u16
@@ -75,14 +75,14 @@ def _store_bfloat16(x, i, value):  # type: ignore[no-untyped-def]
     x[i] = u16(bf16_encode(value))
 
 
-@lru_cache(maxsize=None)
+@cache
 def loader(dtype: str) -> Any:
     """load(array, i) -> the element in its wide form."""
     named = {"float16": _load_float16, "bfloat16": _load_bfloat16, "float32": _load_same, "float64": _load_same}
     return named.get(dtype, _load_integer)
 
 
-@lru_cache(maxsize=None)
+@cache
 def storer(dtype: str) -> Any:
     """store(array, i, value): a wide value rounded, or cut, to the element."""
     if dtype in HALVES:

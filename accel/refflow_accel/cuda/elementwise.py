@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Collection, Sequence
-from functools import lru_cache, partial
-
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from ..chains import Chain, Step
-from ..expressions import BOOL, FLOAT, FLOAT32, HALVES, INTEGER, OPERANDS, TO_BOOL, expression, load, refusal, serves, store
+from ..expressions import (
+    BOOL,
+    FLOAT,
+    FLOAT32,
+    HALVES,
+    INTEGER,
+    OPERANDS,
+    TO_BOOL,
+    expression,
+    load,
+    refusal,
+    serves,
+    store,
+)
 from . import target
 from .elements import DTYPES, cells
 from .layout import broadcast, coalesce, grid_of
@@ -140,7 +152,7 @@ def chain(made: Chain, rank: int) -> Made:
     return scope["chain"], (u32, *(u32,) * (rank - 1), *strides, *arrays, target.pointer(s32))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _refuses(made: Chain) -> bool:
     """Whether some data are bad for a chain."""
     return any(refusal(s.op, tuple(made.dtype(o) for o in s.operands), ("", "")) is not None for s in made.steps)
@@ -165,7 +177,7 @@ def run(made: Chain, arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
     return outs
 
 
-@lru_cache(maxsize=None)
+@cache
 def dtype_of(name: str) -> np.dtype[Any]:
     """The dtype of a name."""
     from refflow.numerics import dtypes
@@ -236,4 +248,3 @@ def fold(*parts: DeviceArray, kind: str) -> Any:
 
 
 register("fold", fold)
-

@@ -12,14 +12,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from refflow.errors import BackendError
 
-from . import target
+from .simulator import Flat
 from .target import SIMULATED, cuda
 
 Host = np.ndarray[Any, Any]
@@ -59,7 +59,7 @@ def current_stream() -> Stream:
     return _stream.get()
 
 
-@lru_cache(maxsize=None)
+@cache
 def named_stream(name: str) -> Stream:
     """The stream of a plan's stream: one for each name."""
     return Stream(cuda.stream())
@@ -90,7 +90,7 @@ class Pool:
     """Free blocks, by stream and size class."""
 
     def __init__(self) -> None:
-        self._free: dict[tuple[int, int], list[Any]] = {}
+        self._free: dict[tuple[Stream, int], list[Any]] = {}
         self._lock = threading.RLock()  # a block may be let go by the garbage collector while one is asked for
         self.held = 0  # bytes taken from the driver
         self.reused = 0  # how often a block was given out again
@@ -99,7 +99,7 @@ class Pool:
         """Memory of at least `nbytes`, fit for work on `stream`."""
         size = max(nbytes, 1) if SIMULATED else size_class(nbytes)  # simulated kernels are told of every step outside
         with self._lock:
-            free = self._free.get((id(stream), size))
+            free = self._free.get((stream, size))
             if free:
                 self.reused += 1
                 return free.pop()
@@ -118,7 +118,7 @@ class Pool:
     def give(self, stream: Stream, raw: Any) -> None:
         """Takes memory back; its next user works on `stream`."""
         with self._lock:
-            self._free.setdefault((id(stream), int(raw.size)), []).append(raw)
+            self._free.setdefault((stream, int(raw.size)), []).append(raw)
 
     def trim(self) -> int:
         """Gives all free memory back to the driver; how many bytes that was."""
@@ -216,7 +216,8 @@ class DeviceArray:
         if SIMULATED:
             stored = np.dtype(STORED.get(self.dtype.name, self.dtype))
             whole = self.block.view
-            return target.simulator.Flat(whole[: whole.size // stored.itemsize * stored.itemsize].view(stored)[self.offset :])
+            elements = whole[: whole.size // stored.itemsize * stored.itemsize].view(stored)
+            return Flat(elements[self.offset :])
         return self.block.view + self.offset * self.dtype.itemsize
 
     def __repr__(self) -> str:
@@ -228,7 +229,7 @@ def empty(shape: Sequence[int], dtype: Any) -> DeviceArray:
     shape, dtype = tuple(int(n) for n in shape), np.dtype(dtype)
     size = math.prod(shape)
     if size > LIMIT:
-        raise BackendError(f"the back end 'cuda' has arrays of up to {LIMIT} elements, asked for {size} (shape {shape})")
+        raise BackendError(f"the back end 'cuda' has arrays of up to {LIMIT} elements, asked for {size} ({shape})")
     return DeviceArray(Block(size * dtype.itemsize), dtype, shape, packed(shape))
 
 

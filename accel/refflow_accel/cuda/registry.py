@@ -22,7 +22,9 @@ Function = TypeVar("Function", bound=Primitive)
 class Family:
     """One kernel text for many keys: `make(*key)` gives the kernel and its signature."""
 
-    def __init__(self, make: Callable[..., Made], gate: Sequence[tuple[Any, ...]], fma: Fma, bounds: int | None) -> None:
+    def __init__(
+        self, make: Callable[..., Made], gate: Sequence[tuple[Any, ...]], fma: Fma, bounds: int | None
+    ) -> None:
         self.make, self.gate, self.fma, self.bounds = make, tuple(gate), fma, bounds
         self.name = make.__name__
         self._kernels: dict[tuple[Any, ...], Any] = {}

@@ -27,7 +27,7 @@ SWITCHES = {"fma": 0, "ftz": 0, "prec_div": 1, "prec_sqrt": 1}
 def _numba_cuda() -> Any:
     """numba.cuda of the one release whose internals are used here; `BackendError` otherwise."""
     try:
-        import numba_cuda
+        import numba_cuda  # type: ignore[import-untyped]
         from numba import cuda
     except ImportError as error:
         raise BackendError(f"the back end 'cuda' needs numba-cuda {SUPPORTED}: pip install 'refflow[cuda]'") from error
@@ -83,7 +83,9 @@ def architectures() -> list[tuple[int, int]]:
     return [cc for cc in ARCHITECTURES if cc in known]
 
 
-def ptx(function: Callable[..., Any], signature: tuple[Any, ...], bounds: int | None = None) -> dict[tuple[int, int], str]:
+def ptx(
+    function: Callable[..., Any], signature: tuple[Any, ...], bounds: int | None = None
+) -> dict[tuple[int, int], str]:
     """The PTX of a kernel for each architecture the toolkit knows: typed once, no device needed."""
     from numba.cuda import compiler
 
@@ -125,7 +127,7 @@ class Cuda:
         t = cuda.types
 
         def bitcast(result: Any, argument: Any, build: Callable[[Any, Any], Any]) -> Any:
-            @intrinsic  # type: ignore[untyped-decorator]
+            @intrinsic
             def convert(typing: Any, x: Any) -> Any:
                 return result(argument), lambda context, b, signature, args: build(b, args[0])
 
@@ -155,11 +157,15 @@ if SIMULATED:
     from . import simulator
 
     simulator.mend()
-    u32, i32, i64, f32, f64 = int, int, simulator.i64, simulator.f32, simulator.f64  # as indices, Python's int is faster
+    u32 = i32 = int  # indices: faster than NumPy's
+    i64, f32, f64 = simulator.i64, simulator.f32, simulator.f64
     u8, i8, u16, s32, s64 = simulator.u8, simulator.i8, simulator.u16, simulator.s32, simulator.i64
     S: Any = SimpleNamespace(**Python.primitives, **instantiate(Python()))
 else:
     _set_switches()
+    cuda.core.config.CUDA_LOW_OCCUPANCY_WARNINGS = (
+        0  # small grids are meant, and a warning each costs more than a launch
+    )
     _t = cuda.types
     u32, i32, i64, f32, f64 = _t.uint32, _t.int32, _t.int64, _t.float32, _t.float64
     u8, i8, u16, s32, s64 = _t.uint8, _t.int8, _t.uint16, _t.int32, _t.int64
@@ -178,4 +184,6 @@ def check() -> None:
 
     for cc, text in ptx(probe, (pointer(f32),) * 4).items():
         if "fma" in text or "mul.rn.f32" not in text:
-            raise BackendError(f"numba-cuda contracts a * b + c for sm_{cc[0]}{cc[1]}: its internals are not as expected")
+            raise BackendError(
+                f"numba-cuda contracts a * b + c for sm_{cc[0]}{cc[1]}: its internals are not as expected"
+            )

@@ -89,7 +89,7 @@ class Lowering(Call):
     def _constant(self, array: Array) -> Array:
         """A constant in memory of its own; one of a single value is one number seen in every place."""
         if array.size > 1 and not any(array.strides):
-            cell = self._own(array[(0,) * array.ndim].copy(), ("constant", 0))
+            cell = self._own(np.array(array[(0,) * array.ndim]), ("constant", 0))
             return np.broadcast_to(cell, array.shape)
         return self._own(np.array(array, order="C"), ("constant", 0))
 

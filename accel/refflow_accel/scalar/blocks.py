@@ -21,7 +21,7 @@ from .target_cpu import OPTIONS, Cpu, cpu, muladd
 MARGIN = 2.0**-36
 STRETCH = 512  # elements between the two passes: what is repaired is still in the first cache
 
-UNDECIDABLE = {"pow": 2.0**-33}  # functions whose fast form is less exact
+MARGINS = {"pow": 2.0**-33}  # of a fast form that is less exact
 
 
 def unary(x: Any, y: Any, n: int) -> None:
@@ -98,7 +98,7 @@ def _blocks() -> dict[str, Any]:
     kinds = [(unary, name) for name in FAST] + [(binary, "pow")]
     kinds += [(plain, name) for name in PLAIN] + [(plain2, name) for name in PLAIN2]
     for template, name in kinds:
-        margin = UNDECIDABLE.get(name, MARGIN)
+        margin = MARGINS.get(name, MARGIN)
         scope = {
             **globals(),
             "accurate": functions[name],

@@ -16,7 +16,8 @@ from .registry import Array, Dtype, kernel
 @kernel
 def slice_box(x: Array, *, slices: tuple[slice, ...]) -> Array:
     """The part of a local array under `slices` (a view: nobody writes into it)."""
-    return np.asarray(x[(*slices, ...)])  # a 0-d array without the ellipsis would come as a number
+    where: tuple[Any, ...] = (*slices, ...)  # without the ellipsis a 0-d array would come as a number
+    return np.asarray(x[where])
 
 
 @kernel

@@ -7,6 +7,7 @@ tree over the source position (NUM-SCATTER).  Normalising negative dimensions an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -34,16 +35,19 @@ def expand(x: Array, *, shape: Sequence[int]) -> Array:
     return np.broadcast_to(x, shape)
 
 
-def steps_of(starts: Sequence[int], stops: Sequence[int | None], steps: Sequence[int]) -> tuple[slice, ...]:
-    """Return one slice per dimension; a stop of None leaves that dimension whole, whatever its local size."""
+def steps_of(starts: Sequence[int], stops: Sequence[int | None], steps: Sequence[int]) -> tuple[Any, ...]:
+    """Return one slice per dimension; a stop of None leaves that dimension whole, whatever its local size.
+
+    The ellipsis after them lets a 0-d array stay one.
+    """
     bounds = zip(starts, stops, steps, strict=True)
-    return tuple(slice(None) if stop is None else slice(start, stop, step) for start, stop, step in bounds)
+    return (*(slice(None) if stop is None else slice(start, stop, step) for start, stop, step in bounds), ...)
 
 
 @kernel
 def slice_(x: Array, *, starts: Sequence[int], stops: Sequence[int | None], steps: Sequence[int]) -> Array:
     """Return x[start:stop:step] in every dimension (steps >= 1)."""
-    return np.asarray(x[(*steps_of(starts, stops, steps), ...)])
+    return np.asarray(x[steps_of(starts, stops, steps)])
 
 
 @kernel

@@ -7,19 +7,20 @@ are packed into panels first, by a launch of its own.  `tiles` computes a tile; 
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numba import njit
 
 from .. import abi
 from ..abi import Call
-from ..registry import kernel
-from .elements import entry_of
-from .packing import READERS, Array, Panels, table_of
+from ..registry import NATIVE, kernel
+from .packing import Array, Panels, for_each_dtype, table_of
 from .tiles import COLUMNS, DEPTH, FEW, LANES, ROWS, SIZE, aligned, make_stack, make_tile, program
 
 Shape = tuple[int, ...]
@@ -30,7 +31,7 @@ _slim, _small = make_tile(ROWS, True, False), make_tile(FEW, True, False)
 
 
 @njit(inline="always")
-def _tile(x, xo, xr, xk, y, yo, yk, tree, leaves, stack, out, oo, n, rows, start, height, width):  # type: ignore[no-untyped-def]
+def _tile(x, xo, xr, xk, y, yo, yk, tree, leaves, stack, out, oo, n, rows, start, height, width):
     """A finished tile by the smallest shape that holds it: rows [start, height) of `rows`."""
     if width > LANES:
         if rows == ROWS:
@@ -78,10 +79,28 @@ def product(words: int, lo: int, hi: int) -> int:
     return 0
 
 
-PRODUCT = {np.dtype(name): entry_of(product, name, {"array": reader}) for name, reader in READERS.items()}
+PRODUCT = for_each_dtype(product)
+
+
+HALVES = frozenset(map(np.dtype, (np.float16, ml_dtypes.bfloat16)))
+FLOAT32 = np.dtype(np.float32)
+
+
+def of_halves(function: Any) -> Any:
+    """The kernel, which computes float16 and bfloat16 in float32 and rounds the results once (NUM-HALF)."""
+
+    @wraps(function)
+    def run(call: Call, x: Array, y: Array, **attributes: Any) -> Any:
+        if x.dtype not in HALVES or y.dtype != x.dtype:
+            return function(call, x, y, **attributes)
+        wide = function(call, *(NATIVE["cast"](call, a, dtype=FLOAT32) for a in (x, y)), **attributes)
+        return wide if wide is NotImplemented else NATIVE["cast"](call, wide, dtype=x.dtype)
+
+    return run
 
 
 @kernel
+@of_halves
 def matmul(call: Call, x: Array, y: Array) -> Any:
     """The matrix products of x (..., m, k) and y (..., k, n), batches broadcast; any strides."""
     dtype = x.dtype
@@ -126,7 +145,7 @@ def plan(xshape: Shape, xbytes: Shape, yshape: Shape, ybytes: Shape, size: int, 
         return Plan(shape, None, None, table_of(), 0, 0.0)
     if math.prod(yshape[:-2]) == 1 and len(xshape) > 2 and _one_matrix(xshape[:-1], xstrides[:-1]):
         m, batch = m * math.prod(xshape[:-2]), ()  # one matrix for all: the batch is more rows
-        xshape, xstrides = (m, k), xstrides[-2:]
+        xshape, xstrides, yshape, ystrides = (m, k), xstrides[-2:], (k, n), ystrides[-2:]
     count, columns = math.prod(batch), COLUMNS if size < 8 else LANES
     left, xs, xtile, xr, xk = _left(batch, xshape, xstrides, n)
     right, ys, ypanel, yk = _right(batch, yshape, ystrides, m, columns)
@@ -141,7 +160,7 @@ def plan(xshape: Shape, xbytes: Shape, yshape: Shape, ybytes: Shape, size: int, 
 def _one_matrix(shape: Shape, strides: Shape) -> bool:
     """Whether dimensions lie as one would: each steps over all of the next."""
     long = [(n, stride) for n, stride in zip(shape, strides) if n != 1]
-    return all(outer == inner * n for (_, outer), (n, inner) in zip(long, long[1:])) and shape[-1] != 1
+    return all(outer == inner * n for (_, outer), (n, inner) in itertools.pairwise(long)) and shape[-1] != 1
 
 
 def _begins(shape: Shape, strides: Shape) -> Array:

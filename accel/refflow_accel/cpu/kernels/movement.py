@@ -185,7 +185,7 @@ def cat(call: Any, *xs: Array, dim: int) -> Any:
 @kernel
 def flip(call: Any, x: Array, *, dims: Sequence[int]) -> Any:
     out = call.empty(x.shape, x.dtype)
-    copy(call, out, np.flip(x, axis=tuple(dims)))
+    copy(call, out, np.asarray(np.flip(x, axis=tuple(dims))))
     return out
 
 
@@ -208,7 +208,7 @@ def triangle_rows(words, lo, hi):
 
 @lru_cache(maxsize=None)
 def triangle(itemsize: int) -> Entry:
-    return entry_of(triangle_rows, str(itemsize), {"read": WORDS[itemsize], "zero": np.dtype(f"u{itemsize}").type(0)})
+    return entry_of(triangle_rows, str(itemsize), {"read": WORDS[itemsize], "zero": 0 if itemsize == 8 else np.dtype(f"u{itemsize}").type(0)})
 
 
 def triangular(call: Any, x: Array, diagonal: int, at: Any, lower: bool) -> Any:

@@ -17,14 +17,24 @@ from numba import types
 from numba.extending import intrinsic
 
 from .. import abi
-from ..abi import Call
+from ..abi import Call, Entry
 from .elements import entry_of
-from .tiles import I32, aligned, inner, pointer_to
+from .tiles import I32, LANES, Tile, aligned, inner, pointer_to
 
 Array = np.ndarray[Any, Any]
 
-READERS = {"float32": abi.f32s, "float64": abi.f64s, "int8": abi.i8s, "uint8": abi.u8s, "int32": abi.i32s, "int64": abi.i64s}
+READERS = {"float32": abi.f32s, "float64": abi.f64s, "int8": abi.i8s, "int32": abi.i32s, "int64": abi.i64s}
 BLOCK = 8  # elements of the squares that are transposed in registers
+
+
+@intrinsic
+def read(context: Any, source: Any, i: Any) -> Any:
+    """source[i], below zero too: an operand's first element is not the lowest if it is reversed."""
+
+    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        return b.load(pointer_to(context, b, source, args[0], args[1]))
+
+    return source.dtype(source, types.int64), build
 
 
 @intrinsic
@@ -77,6 +87,22 @@ def turn_block(context: Any, target: Any, d: Any, dk: Any, source: Any, s: Any, 
     return types.void(target, n, n, source, n, n), build
 
 
+@intrinsic
+def copy_some(context: Any, target: Any, d: Any, source: Any, s: Any, bits: Any) -> Any:
+    """target[d : d + LANES] = source[s : s + LANES] where `bits` has a one, else zero; the others are not read."""
+    n = types.int64
+
+    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        tile = Tile(b, context.get_data_type(target.dtype), 1, 1)
+        read = tile.part(pointer_to(context, b, source, args[2], args[3]), 0)
+        lanes = b.bitcast(b.trunc(args[4], ir.IntType(LANES)), tile.narrow)
+        write = tile.part(pointer_to(context, b, target, args[0], args[1]), 0)
+        b.store(tile.load_some(read, lanes), write, align=tile.element_bytes)
+        return context.get_dummy_value()
+
+    return types.void(target, n, source, n, n), build
+
+
 @inner
 def pack_run(target: Any, d: int, width: int, source: Any, s: int, rows: int, row: int, step: int, steps: int) -> None:
     """target[d + k*width + r] = source[s + r*row + k*step] for k < steps, r < rows."""
@@ -94,10 +120,10 @@ def pack_run(target: Any, d: int, width: int, source: Any, s: int, rows: int, ro
                 turn_block(target, d + k * width + r, width, source, s + r * row + k, row)
             for k in range(whole, steps):
                 for i in range(r, r + BLOCK):
-                    target[d + k * width + i] = source[s + i * row + k]
+                    target[d + k * width + i] = read(source, s + i * row + k)
     for k in range(steps):
         for r in range(done, rows):
-            target[d + k * width + r] = source[s + r * row + k * step]
+            target[d + k * width + r] = read(source, s + r * row + k * step)
 
 
 @inner
@@ -143,7 +169,14 @@ def pack(words: int, lo: int, hi: int) -> int:
     return 0
 
 
-PACK = {np.dtype(name): entry_of(pack, name, {"array": reader}) for name, reader in READERS.items()}
+def for_each_dtype(function: Any) -> dict[np.dtype[Any], Entry]:
+    """The kernel for every dtype, `array` being what reads its operands; a product of integers has no sign, modulo 2^n."""
+    made = {np.dtype(name): entry_of(function, name, {"array": reader}) for name, reader in READERS.items()}
+    made[np.dtype(np.uint8)] = made[np.dtype(np.int8)]
+    return made
+
+
+PACK = for_each_dtype(pack)
 
 
 def table_of(*parts: Any) -> Array:

@@ -56,14 +56,14 @@ def space(shape: tuple[int, ...], steps: tuple[int, ...], dims: tuple[int, ...])
         out.append((shape[d], steps[d], step))
         step *= shape[d]
     kept = _merged(out[::-1])
-    folded = tuple((size, step) for size, step, _ in _merged([(shape[d], steps[d], 0) for d in dims]))
+    folded = tuple((size, step) for size, step, _ in _merged([(shape[d], steps[d], 0) for d in dims])) or ((1, 0),)
+    n = math.prod(shape[d] for d in dims)
     columns = False
-    if kept and folded:
+    if kept and n > 1:
         nearest = min(range(len(kept)), key=lambda k: (abs(kept[k][1]), -kept[k][0]))
         columns = abs(kept[nearest][1]) < abs(folded[-1][1]) and kept[nearest][0] >= 8
         if columns:
             kept = (*kept[:nearest], *kept[nearest + 1 :], kept[nearest])
-    n = math.prod(shape[d] for d in dims)
     return Fold(columns, kept, folded, n, step, tuple(shape[d] for d in left))
 
 
@@ -91,7 +91,6 @@ def fold_rows(words, lo, hi):
     x, out, parts = read(words, 0), write(words, 1), read_wide(words, 2)
     n, cut, kept, folded = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
     last = 7 + 3 * kept
-    step = i64(words, last + 2 * folded - 1) if folded > 0 else 0
     for t in range(lo, hi):
         o, j = t >> cut, t & ((1 << cut) - 1)
         at, to = 0, 0
@@ -105,10 +104,7 @@ def fold_rows(words, lo, hi):
         start, count = 0, n
         if cut > 0:
             start, count = node_start(n, cut, j), node_size(n, cut, j)
-        if folded > 1:
-            value = runs(x, at, words, last, folded, start, count)
-        else:
-            value = run(x, at + start * step, step, count)
+        value = node(x, at, words, last, folded, start, count)
         if cut > 0:
             put(parts, t, value)
         else:
@@ -126,6 +122,14 @@ def place(words, first, folded, k):
         at += (k % size) * i64(words, first + 2 * d + 1)
         k = k // size
     return at
+
+
+def tree_node(x, at, words, first, folded, start, n):
+    """The tree over n terms from `start` on."""
+    if folded > 1:
+        return tree_runs(x, at, words, first, folded, start, n)
+    step = i64(words, first + 1)
+    return tree(x, at + start * step, step, n)
 
 
 def tree_runs(x, at, words, first, folded, start, n):
@@ -157,13 +161,15 @@ def tree_runs(x, at, words, first, folded, start, n):
     return value
 
 
-def loop_runs(x, at, words, first, folded, start, n):
-    """`loop` over a range of several dimensions, run by run."""
+def loop_node(x, at, words, first, folded, start, n):
+    """The same for a fold whose order does not show, run by run."""
     size, step = i64(words, first + 2 * folded - 2), i64(words, first + 2 * folded - 1)
     stop = start + n
-    value = load(x, at + place(words, first, folded, start))
+    count = min(n, size - start % size)
+    value = loop(x, at + place(words, first, folded, start), step, count)
+    start += count
     while start < stop:
-        count = min(stop - start, size - start % size)
+        count = min(stop - start, size)
         value = combine(value, loop(x, at + place(words, first, folded, start), step, count))
         start += count
     return value
@@ -265,10 +271,9 @@ def folding(columns: bool, kind: str, source: str, made: str, truth: bool = Fals
     ordered = kind in ("sum", "prod") and inner in ("float32", "float64")
     if ordered:  # leaves brought in are in their wide form
         scope["leaf_here"] = specialise(nodes.LEAVES, {**names, "load": elements.load_same})["leaf"]
-    texts = (*nodes.TREE, place, tree_runs) if ordered else (*nodes.WALK, nodes.loop, place, loop_runs)
+    texts = (*nodes.TREE, place, tree_runs, tree_node) if ordered else (*nodes.WALK, nodes.loop, place, loop_node)
     inside = specialise(texts, scope)
-    inside |= {"run": inside["tree"], "runs": inside["tree_runs"]} if ordered else {}
-    inside |= {"run": inside["loop"], "runs": inside["loop_runs"]} if not ordered else {}
+    inside["node"] = inside[texts[-1].__name__]
     return entry_of(fold_rows, suffix, inside)
 
 

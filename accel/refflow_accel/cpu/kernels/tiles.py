@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 from refflow.numerics import LEAF
 
 I64, I32 = ir.IntType(64), ir.IntType(32)
-DEPTH = 32  # levels a stack has room for: 2^32 leaves
+DEPTH = 24  # levels a stack has room for: 2^24 leaves
 
 
 inner = njit(error_model="numpy", nogil=True)  # a function of kernels
@@ -109,7 +109,7 @@ class _Arithmetic:
         return self.b.call(self.fma, [x, y, total]) if self.fused else self.plus(total, self.times(x, y))
 
 
-class _Tile:
+class Tile:
     """The code of one tile: `rows` by `vectors` accumulators, named acc[r * vectors + v]."""
 
     UNROLL = 4
@@ -118,6 +118,7 @@ class _Tile:
         self.b, self.rows, self.vectors, self.element = b, rows, vectors, element
         self.does = _Arithmetic(b, element)
         self.size = rows * vectors * LANES
+        self.words = 1 if self.element_bytes == 8 else 2  # of bits, for each step, though a slim tile needs but one
         self.narrow = ir.VectorType(ir.IntType(1), LANES)
 
     def at(self, pointer: Any, index: Any) -> Any:
@@ -178,6 +179,12 @@ class _Tile:
         return self.b.bitcast(bits, self.narrow)
 
 
+NAMES = (
+    "x", "xo", "xr", "xk", "y", "yo", "yk", "exists", "eo", "tree", "first", "last", "stack", "so", "final",
+    "out", "oo", "orow", "start", "height", "width",
+)  # fmt: skip
+
+
 def make_tile(rows: int, narrow: bool, taps: bool) -> Any:
     """The intrinsic that computes one tile; see `build` for what it does.
 
@@ -202,12 +209,11 @@ def make_tile(rows: int, narrow: bool, taps: bool) -> Any:
             """
             element = context.get_data_type(signature.args[0].dtype)
             vectors = 1 if narrow or signature.args[0].dtype.bitwidth == 64 else 2
-            t = _Tile(b, element, rows, vectors)
-            names = "x xo xr xk y yo yk exists eo tree first last stack so final out oo orow start height width".split()
-            value = dict(zip(names, args))
+            t = Tile(b, element, rows, vectors)
+            value = dict(zip(NAMES, args))
 
             def pointer(name: str, offset: Any) -> Any:
-                return pointer_to(context, b, signature.args[names.index(name)], value[name], offset)
+                return pointer_to(context, b, signature.args[NAMES.index(name)], value[name], offset)
 
             _emit(t, value, pointer, taps)
             return context.get_dummy_value()
@@ -217,7 +223,7 @@ def make_tile(rows: int, narrow: bool, taps: bool) -> Any:
     return tile
 
 
-def _emit(t: _Tile, value: dict[str, Any], pointer: Any, taps: bool) -> None:
+def _emit(t: Tile, value: dict[str, Any], pointer: Any, taps: bool) -> None:
     """The body of `make_tile`'s intrinsic."""
     b, rows, vectors = t.b, t.rows, t.vectors
     inside = t.columns(value["width"])
@@ -252,7 +258,7 @@ def _emit(t: _Tile, value: dict[str, Any], pointer: Any, taps: bool) -> None:
                 else:
                     after = t.does.step(left, right[v], before)
                 made.append(b.select(there[v], after, before) if taps else after)
-        pe = b.gep(pe, [_constant(vectors)]) if taps else pe
+        pe = b.gep(pe, [_constant(t.words)]) if taps else pe
         return t.opaque(b.gep(px, [value["xk"]])), b.gep(py, [value["yk"]]), pe, made
 
     def steps(count: int) -> Any:

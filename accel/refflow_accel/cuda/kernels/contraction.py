@@ -16,7 +16,7 @@ from refflow.kernels.reference.contraction import held
 from refflow.kernels.reference.movement import windows
 from refflow.numerics.dtypes import identity
 
-from ..elements import HALVES, cells, wide
+from ..elements import cells, wide
 from ..elementwise import dtype_of
 from ..layout import coalesce
 from ..memory import LIMIT, DeviceArray, empty, packed
@@ -35,9 +35,9 @@ def _contracts_with_fma(key: tuple[Any, ...]) -> bool:
 
 
 def _gate() -> list[tuple[Any, ...]]:
+    """Every type that is computed in; of float32 both tiles, of the others' texts one each."""
     floats = [("float32", "float32", SMALL), ("float32", "float32", LARGE), ("float64", "float64", SMALL)]
-    halves = [(half, to, tile) for half in HALVES for to in (half, "float32") for tile in (SMALL, LARGE)]
-    return [*floats, *halves, *[(dtype, dtype, SMALL) for dtype in ("int64", "int32", "int8", "uint8")]]
+    return [*floats, ("bfloat16", "float32", LARGE), ("float16", "float16", SMALL), ("int32", "int32", SMALL)]
 
 
 @family(gate=_gate(), fma=_contracts_with_fma, bounds=SMALL.threads)
@@ -48,9 +48,13 @@ def product(dtype: str, to: str, tile: Tile) -> Made:
 
 
 def _gate_correlation() -> list[tuple[Any, ...]]:
-    rows = [("float32", "float32", SMALL), ("float32", "float32", LARGE), ("float64", "float64", SMALL)]
-    rows += [(half, half, SMALL) for half in HALVES] + [("int64", "int64", SMALL)]
-    return [(*row, masked) for row in rows for masked in (True, False)]
+    floats = [("float32", "float32", LARGE, True), ("float32", "float32", SMALL, False)]
+    return [
+        *floats,
+        ("float64", "float64", SMALL, True),
+        ("bfloat16", "bfloat16", SMALL, True),
+        ("int64", "int64", SMALL, True),
+    ]
 
 
 @family(gate=_gate_correlation(), fma=_contracts_with_fma, bounds=SMALL.threads)
@@ -218,7 +222,15 @@ def conv2d(x: DeviceArray, w: DeviceArray, *, stride: Any, padding: Any, dilatio
 
 @primitive
 def conv2d_input(
-    g: DeviceArray, w: DeviceArray, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int, shape: Any = None
+    g: DeviceArray,
+    w: DeviceArray,
+    *,
+    size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    shape: Any = None,
 ) -> Any:
     if g.dtype.name == "bool":
         return NotImplemented
@@ -232,7 +244,15 @@ def conv2d_input(
 
 @primitive
 def conv2d_filter(
-    x: DeviceArray, g: DeviceArray, *, size: Any, stride: Any, padding: Any, dilation: Any, groups: int, shape: Any = None
+    x: DeviceArray,
+    g: DeviceArray,
+    *,
+    size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    shape: Any = None,
 ) -> Any:
     if x.dtype.name == "bool":
         return NotImplemented

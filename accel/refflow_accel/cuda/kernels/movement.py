@@ -96,7 +96,9 @@ def filled(shape: Sequence[int], value: Any, dtype: Any) -> DeviceArray:
     """An array of one value, rounded once."""
     out = empty(shape, dtype)
     if out.size:
-        fill.launch((COPIED[out.dtype.itemsize],), *grid_of(out.size), out.size, pattern(value, out.dtype), as_cells(out))
+        fill.launch(
+            (COPIED[out.dtype.itemsize],), *grid_of(out.size), out.size, pattern(value, out.dtype), as_cells(out)
+        )
     return out
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from refflow.numerics.dtypes import identity
@@ -25,6 +25,7 @@ from .movement import contiguous, filled
 
 STACK = 32  # pending left siblings: as many as an index has bits
 SPAN, BLOCK = (8, 4) if SIMULATED else (2048, 256)  # terms that a block stages, and its threads
+STAGED = 12 if SIMULATED else 64  # terms from which a block takes a column
 ENOUGH = 16 if SIMULATED else 1 << 15  # threads to ask for before nodes get long
 
 
@@ -54,7 +55,7 @@ def node_start(n, j, d):
     return start
 
 
-@lru_cache(maxsize=None)
+@cache
 def walker(load: Any, combine: Any) -> Any:
     """walk(stack, x, base, n, at, inner, outer step, inner step): the tree over the n >= 1 terms from number `at` on.
 
@@ -195,7 +196,7 @@ def two_dims(shape: Sequence[int], strides: Sequence[int]) -> Range | None:
 def fold_range(x: DeviceArray, n: int, terms: Range, columns: int, across: Range, kind: str, to: DeviceArray) -> None:
     """to[c] = the fold over n >= 1 terms of each column; levels of nodes above, if one thread or block has too much."""
     dtype = x.dtype.name
-    blocks = n >= BLOCK // 4 and (terms[2] == 1 or columns < 64)
+    blocks = n >= STAGED and (terms[2] == 1 or columns < 64)
     d = 0
     if blocks:
         while -(-n >> d) > SPAN:
@@ -284,13 +285,13 @@ def all_(x: DeviceArray, *, dims: Sequence[int]) -> DeviceArray:
 
 
 def _better(dtype: str, largest: bool) -> Any:
-    """better(a, b): whether a comes before b whatever their places; NaN is the largest of all (NUM-ORDER)."""
+    """better(a, b): whether a comes before b whatever their places; a NaN comes before all (NUM-ORDER)."""
 
     def greater(a, b):
         return (a > b) | ((a != a) & (b == b))
 
     def less(a, b):
-        return (a < b) | ((a == a) & (b != b))
+        return (a < b) | ((a != a) & (b == b))
 
     return device(greater if largest else less)
 
@@ -376,7 +377,7 @@ def _arg(x: DeviceArray, dim: int, largest: bool) -> Any:
     out = empty(shape, dtype_of("int64"))
     if out.size:
         arguments = (n, out.size, *across, *terms, source, out)
-        if n >= BLOCK:
+        if n >= (8 if SIMULATED else BLOCK):
             arg_blocks.launch((x.dtype.name, largest), min(out.size, 1 << 20), BLOCK, *arguments)
         else:
             arg_threads.launch((x.dtype.name, largest), *grid_of(out.size), *arguments)

@@ -1,9 +1,10 @@
 """The tiled contraction kernel: matmul and convolution are one text, which differs in how a factor is found.
 
 Implements NUM-CONTRACT for CUDA.  A block makes a tile of `BM` by `BN` results, a thread `TR` by `TC` of them in
-registers.  A leaf of the tree (LEAF terms or fewer) is loaded into shared memory and multiplied up as one chain from -0;
-what a leaf lacks to the next multiple of 4 is +0 * -0, which changes no chain.  Finished left siblings wait on a stack in
-local memory.  A range longer than LONGEST is cut at nodes of the tree, whose results another kernel folds.
+registers.  A leaf of the tree (LEAF terms or fewer) is loaded into shared memory, whose rows are 4 longer, so that columns
+do not meet in one bank, and multiplied up as one chain from -0; what a leaf lacks to the next multiple of 4 is +0 * -0,
+which changes no chain.  Finished left siblings wait on a stack in local memory.  A range longer than LONGEST is cut at
+nodes of the tree, whose results another kernel folds.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ CORRELATION = {
 }
 TEXT = """
 def contraction(m, n, terms, depth, items, results, across, {arguments}, x, y, out):
-    a_tile = cuda.shared.array((LEAF, BM), number)
-    b_tile = cuda.shared.array((LEAF, BN), number)
+    a_tile = cuda.shared.array((LEAF, WIDE_M), number)
+    b_tile = cuda.shared.array((LEAF, WIDE_N), number)
     {mask}
     acc = cuda.local.array((TR, TC), number)
     a = cuda.local.array((TR,), number)
@@ -219,10 +220,9 @@ def contraction(kind: str, dtype: str, to: str, tile: Tile, masked: bool) -> Any
     scope = {
         "cuda": cuda, "u32": u32, "i32": i32, "i64": i64, "u16": u16, "LEAF": LEAF, "STACK": STACK,
         "BM": tile.bm, "BN": tile.bn, "TR": tile.tr, "TC": tile.tc, "THREADS": tile.threads,
+        "WIDE_M": tile.bm + 4, "WIDE_N": tile.bn + 4,
         "number": NUMBER[number], "zero": ZERO[number], "neutral": NEUTRAL[number],
         "load": loader(dtype), "store": storer(to), "node_size": node_size, "node_start": node_start,
     }  # fmt: skip
     exec(text, scope)
     return scope["contraction"]
-
-

@@ -1,0 +1,78 @@
+"""The gate on PTX: what may stand in a kernel's code, and the kernels it is asked of.
+
+Implements ACC-CUDA-PTX of spec/text/acceleration.md.  PTX says of every operation how it rounds: `mul.rn.f32` is a
+product of its own whatever ptxas does with what follows, where a bare `mul.f32` may be contracted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+_OPERATION = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][\w.:]*)", re.MULTILINE)
+_FLOAT = re.compile(r"\.(f16|f32|f64|bf16)\b")
+_ROUNDED = ("add", "sub", "mul", "div", "sqrt", "rcp", "fma", "mad")
+
+
+def operations(text: str) -> set[str]:
+    """The instructions of a PTX text, each with its modifiers, once."""
+    return set(_OPERATION.findall(text))
+
+
+def faults(text: str, fma: bool) -> list[str]:
+    """What must not stand in a kernel's PTX; `fma` says that it is declared to use `cuda.fma`."""
+    found = operations(text)
+    floats = {op for op in found if _FLOAT.search(op)}
+    wrong = {op for op in floats if op.split(".")[0] in _ROUNDED and op.split(".")[1] != "rn"}
+    wrong |= {op for op in found if ".approx" in op or ".ftz" in op or ".full" in op or op.split(".")[0] == "call"}
+    fused = {op for op in floats if op.split(".")[0] in ("fma", "mad")}
+    wrong |= fused - ({"fma.rn.f32"} if fma else set())
+    if fma and "fma.rn.f32" not in fused:
+        wrong.add("no fma.rn.f32, though the kernel is declared to use it")
+    if re.search(r"\.extern\s+\.func", text):
+        wrong.add("an external function")
+    return sorted(wrong)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """A kernel of the gate: its family and key, and for each architecture (as "sm_80") what is wrong with its code."""
+
+    family: str
+    index: int
+    key: str
+    faults: dict[str, list[str]]
+
+
+def rows() -> Iterator[tuple[str, int]]:
+    """(family, number of the key) of all kernels of the gate."""
+    from . import kernels  # noqa: F401  (fills the tables)
+    from .registry import FAMILIES
+
+    for name, family in FAMILIES.items():
+        for index in range(len(family.gate)):
+            yield name, index
+
+
+def examine(row: tuple[str, int]) -> Examined:
+    """Compiles one kernel for all architectures and looks at its code."""
+    from . import kernels  # noqa: F401
+    from .registry import FAMILIES
+
+    name, index = row
+    family = FAMILIES[name]
+    key = family.gate[index]
+    found = {f"sm_{a}{b}": faults(text, family.fma(key)) for (a, b), text in family.ptx(key).items()}
+    return Examined(name, index, repr(key), found)
+
+
+def examine_all(processes: int = 2) -> list[Examined]:
+    """All of them; compiling is slow and by one process each, so several share it."""
+    every = list(rows())
+    if processes == 1:
+        return [examine(row) for row in every]
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(examine, every, chunksize=2))

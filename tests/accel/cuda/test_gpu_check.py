@@ -1,0 +1,61 @@
+"""`python -m refflow_accel.gpu_check`: without a device it says so; in the simulator it goes through all stages (ACC-GPU-CHECK)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numba_cuda")
+from refflow_accel import gpu_check
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(out: Path, minutes: float, **variables: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(ROOT), str(ROOT / "accel"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", **variables}
+    command = [sys.executable, "-m", "refflow_accel.gpu_check", "--minutes", str(minutes), "--out", str(out)]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def test_without_a_device_it_says_so(tmp_path: Path) -> None:  # ACC-GPU-CHECK
+    done = run(tmp_path, 1, NUMBA_ENABLE_CUDASIM="0")
+    assert done.returncode == 2
+    assert "found no CUDA device or driver" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_in_the_simulator_all_bits_agree(tmp_path: Path) -> None:  # ACC-GPU-CHECK
+    done = run(tmp_path, 0.2, NUMBA_ENABLE_CUDASIM="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "gpu_check.json").read_text())
+    assert report["passed"] and [row["passed"] for row in report["canaries"]] == [True] * 7
+    assert report["properties"]["cases"] > 100 and report["properties"]["differences"] == []
+    assert done.stdout.rstrip().endswith("PASSED")
+
+
+def sample(**changed: Any) -> dict[str, Any]:
+    """A report in which all agrees, but for what is changed."""
+    good = {"name": "one", "passed": True, "found": None}
+    report = {"canaries": [good], "properties": {"differences": []}, "runs": [good, {**good, "passed": None}]}
+    return {**report, **changed}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"canaries": [{"name": "fma", "passed": False}]},
+        {"properties": {"differences": ["sum(...)"]}},
+        {"runs": [{"name": "mlp", "passed": False}]},
+        {"canaries": [], "runs": []},
+    ],
+)
+def test_one_difference_fails_the_check(changed: dict[str, Any]) -> None:  # ACC-GPU-CHECK
+    assert gpu_check.verdict(sample())
+    assert not gpu_check.verdict(sample(**changed))

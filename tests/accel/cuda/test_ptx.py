@@ -1,0 +1,101 @@
+"""Every CUDA kernel's code, without a device: each operation rounds once, for all architectures (ACC-CUDA-PTX, ACC-CUDA-COMPILE).
+
+Covered: every family of kernels for sm_70, sm_80 and sm_90.  Of elementwise kernels each elementary function of float32
+by itself, all other primitives and casts of a dtype together in one kernel (the text of each is the same as alone), and
+spaces of 1, 2, 3, 4 and 6 dimensions; of contractions every type that is computed in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("numba_cuda")
+if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
+    pytest.skip("the simulator compiles nothing", allow_module_level=True)
+
+from refflow_accel.cuda import gate, target
+
+from refflow.errors import BackendError
+
+SM_70 = pytest.mark.skipif(
+    (7, 0) not in target.architectures(), reason="CUDA 13's libNVVM has no sm_70; the extra `cuda` installs 12.9"
+)
+
+
+@pytest.fixture(scope="module")
+def examined() -> dict[tuple[str, int], gate.Examined]:
+    return {(found.family, found.index): found for found in gate.examine_all(processes=2)}
+
+
+@pytest.mark.parametrize("row", list(gate.rows()), ids=lambda row: f"{row[0]}-{row[1]}")
+def test_every_kernel_rounds_each_operation(row: Any, examined: Any) -> None:  # ACC-CUDA-PTX
+    found = examined[row]
+    assert set(found.faults) >= {"sm_80", "sm_90"}
+    assert not any(found.faults.values()), f"{found.family} {found.key}: {found.faults}"
+
+
+@SM_70
+@pytest.mark.parametrize("row", list(gate.rows()), ids=lambda row: f"{row[0]}-{row[1]}")
+def test_every_kernel_is_compiled_for_sm_70(row: Any, examined: Any) -> None:  # ACC-CUDA-PTX
+    assert examined[row].faults["sm_70"] == []
+
+
+def _probe(a: Any, b: Any, c: Any, out: Any) -> None:
+    out[0] = (a[0] * b[0] + c[0]) / b[0]
+
+
+def test_the_gate_sees_contraction(monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-CUDA-PTX, ACC-CUDA-COMPILE
+    signature = (target.pointer(target.f32),) * 4
+    assert gate.faults(target.ptx(_probe, signature)[8, 0], fma=False) == []
+    monkeypatch.setitem(target.SWITCHES, "fma", 1)
+    monkeypatch.setitem(target.SWITCHES, "prec_div", 0)
+    monkeypatch.setitem(target.SWITCHES, "ftz", 1)
+    wrong = gate.faults(target.ptx(_probe, signature)[8, 0], fma=False)
+    assert any(op.startswith("fma.rn") for op in wrong) and any(".ftz" in op for op in wrong)
+    assert any(op.startswith("div.") for op in wrong)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["mul.f32 %f1, %f2, %f3;", "ex2.approx.ftz.f32 %f1, %f2;", "fma.rn.f64 %d1, %d2, %d3, %d4;", "@%p1 call.uni foo;"],
+)
+def test_the_gate_refuses(line: str) -> None:  # ACC-CUDA-PTX
+    assert gate.faults(f"\t{line}\n", fma=False)
+
+
+def test_a_declared_fma_must_be_there() -> None:  # ACC-CUDA-PTX
+    assert gate.faults("\tmul.rn.f32 %f1, %f2, %f3;\n", fma=True)
+    assert gate.faults("\tfma.rn.f32 %f1, %f2, %f3, %f4;\n", fma=True) == []
+
+
+def test_another_release_of_numba_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-CUDA-COMPILE
+    import numba_cuda
+
+    assert version("numba-cuda") == target.SUPPORTED
+    monkeypatch.setattr(numba_cuda, "__version__", "0.31.0")
+    with pytest.raises(BackendError, match=f"needs numba-cuda {re.escape(target.SUPPORTED)}, found 0.31.0"):
+        target._numba_cuda()
+
+
+def test_link_time_optimisation_is_off() -> None:  # ACC-CUDA-COMPILE
+    """nvJitLink would compile the kernels' IR once more, and contract by default."""
+    import ast
+
+    source = Path(target.__file__).read_text()
+    calls = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call) and ast.unparse(n.func) == "cuda.jit"]
+    compiled = [call for call in calls if not (len(call.args) == 1 and not call.keywords)]  # the simulator's has none
+    assert len(compiled) == 2
+    assert all(
+        {"lto": "False"}.items() <= {k.arg: ast.unparse(k.value) for k in call.keywords}.items() for call in compiled
+    )
+
+
+def test_the_package_names_the_release() -> None:  # ACC-CUDA-COMPILE
+    project = Path(__file__).parents[3] / "pyproject.toml"
+    assert f"numba-cuda[cu12]=={target.SUPPORTED}" in project.read_text()
