@@ -314,7 +314,7 @@ def check(minutes: float, out: Path, workers: int | None = None) -> Row:
     keep("canaries", list(canaries(backend)))
     if workers is None:
         workers = 1 if SIMULATED else max(1, min(8, (os.cpu_count() or 2) // 2))
-    scales = (9,) if SIMULATED else (9, 37, 130, 300)
+    scales = (9,) if SIMULATED else (9, 37, 130, 300, 5000)
     keep("properties", properties((0.55 - clock.spent) * clock.seconds, workers, scales))
     keep("runs", list(runs(backend, clock, 0.85, SIMULATED)))
     keep("speed", list(speed(backend, clock, SIMULATED)))

@@ -16,7 +16,12 @@ from ..kernels import Backend
 from ..state import Override, settings
 
 GROUP = "refflow.backends"
-BUILT_IN = {"reference": "refflow.state:reference_backend"}  # found in a checkout that is not installed, too
+BUILT_IN = {  # found in a checkout that is not installed, too
+    "reference": "refflow.state:reference_backend",
+    "numba": "refflow_accel.cpu.backend:NumbaBackend",
+    "cuda": "refflow_accel.cuda.backend:CudaBackend",
+}
+EXTRAS = {"numba": "accel", "cuda": "cuda"}  # what brings the packages they need
 _made: dict[str, Backend] = {}
 
 
@@ -56,7 +61,8 @@ def find_backend(which: str | Backend) -> Backend:
             loaded = available[which]()
             made = loaded() if callable(loaded) else loaded
         except ImportError as error:
-            raise BackendError(f"the back end {which!r} cannot be loaded: {error}") from error
+            hint = f"; install refflow with the extra '{EXTRAS[which]}'" if which in EXTRAS else ""
+            raise BackendError(f"the back end {which!r} cannot be loaded: {error}{hint}") from error
         _made[which] = _checked(made, f"the back end {which!r}")
     return _made[which]
 

@@ -120,7 +120,7 @@ def test_back_ends_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(devices.find_backend("first"), LoopbackBackend)
     assert devices.find_backend("first") is devices.find_backend("first")
     assert devices.find_backend("second") is devices.find_backend("third") is instance
-    with pytest.raises(BackendError, match=r"'nothing'; there are: broken, first, half, reference, second, third"):
+    with pytest.raises(BackendError, match=r"'nothing'; there are: broken, cuda, first, half, numba, reference, second, third"):
         flow.bind_device("cpu", "nothing")
     with pytest.raises(BackendError, match=r"'broken' cannot be loaded: no GPU"):
         flow.backend("broken")
@@ -151,7 +151,7 @@ def test_the_environment_names_a_back_end(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setenv("REFFLOW_BACKEND", named)
         assert in_force() == found
     monkeypatch.setenv("REFFLOW_BACKEND", "abacus")
-    with pytest.raises(BackendError, match=r"variable REFFLOW_BACKEND: no back end is named 'abacus'; there are: fast, "):
+    with pytest.raises(BackendError, match=r"variable REFFLOW_BACKEND: no back end is named 'abacus'; there are: cuda, fast, "):
         in_force()
     monkeypatch.delenv("REFFLOW_BACKEND")
     assert in_force() == "reference"

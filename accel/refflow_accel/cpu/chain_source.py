@@ -80,10 +80,9 @@ def parts(chain: Chain, layouts: tuple[str, ...]) -> list[Part]:
         calls = tuple(v for v in heavy if stage[v] == s + 1)
         round_now = [v for v in rounded if stage[v] == s]
         asked = [o for v in own for o in operands(chain, v)] + round_now
-        later = {o for v in plain if stage[v] > s for o in operands(chain, v)} | (
-            set(chain.outputs) if s < last else set()
-        )
+        later = {o for v in plain if stage[v] > s for o in operands(chain, v)}
         later |= {o for v in heavy if stage[v] > s + 1 for o in operands(chain, v)}
+        later |= set(chain.outputs) if s < last else set()
         fed = {o for v in calls for o in operands(chain, v)}
         keeps = [v for v in own if v in later or v in fed]
         keeps += [v for v in values if v < first and v in fed and not as_it_is(chain, layouts, v) and v not in keeps]

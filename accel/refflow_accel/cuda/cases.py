@@ -100,6 +100,11 @@ def _named(name: str) -> Any:
 
 def contractions(rng: Random, n: int) -> Iterator[Case]:
     """matmul and conv2d with its gradients: ragged shapes, batches, padding, strides, groups."""
+    n = min(n, 300)  # the reference takes its time
+    if n >= 100:  # enough blocks for the large tile
+        yield Case("matmul", (ordinary(rng, (40, 130, 40), float32), ordinary(rng, (40, 40, 140), float32)))
+        attrs = {"stride": (1, 1), "padding": (0, 1), "dilation": (1, 1), "groups": 1}
+        yield Case("conv2d", (ordinary(rng, (12, 4, 40, 40), float32), ordinary(rng, (80, 4, 3, 3), float32)), attrs)
     sizes = [(1, 1, 1), (5, 17, 6), (3, 35, 3), (n, 3 * n, n + 1), (2, 16 * n, 3), (3, 0, 2)]
     for m, k, p in sizes:
         yield Case("matmul", (ordinary(rng, (m, k), float32), ordinary(rng, (k, p), float32)))

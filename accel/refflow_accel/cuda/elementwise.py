@@ -121,6 +121,11 @@ def served(dtype: str) -> list[tuple[str, tuple[str, ...], str]]:
     return rows + [("cast", (dtype,), to) for to in DTYPES if to != dtype]
 
 
+def some(dtype: str, ops: Collection[str]) -> Chain:
+    """One chain of some primitives on `dtype`, every step a result."""
+    return together(dtype, without=[op for op, _, _ in served(dtype) if op not in ops])
+
+
 def together(dtype: str, without: Collection[str] = ()) -> Chain:
     """One chain of all primitives on `dtype` but some: inputs (bool, dtype, dtype), every step a result."""
     steps = []
@@ -133,10 +138,17 @@ def together(dtype: str, without: Collection[str] = ()) -> Chain:
 
 
 _SUM = Chain(("float32", "bfloat16"), (Step("cast", (1,), "float32"), Step("add", (0, 2), "float32")), (3,))
+_GROUPS = (  # their tables must fit 64 KB of constants together, as those of any chain
+    ("exp", "log", "log1p", "expm1", "tanh", "sigmoid", "softplus"),
+    ("gelu", "erf", "rsqrt"),
+    ("sin", "cos", "pow", "floor_divide", "remainder"),
+)
 GATE: list[tuple[Chain, int]] = [
     *[(one(*row), 1) for row in served("float32") if row[0] in FLOAT32],
     (together("float32", without=FLOAT32), 1),
-    *[(together(dtype), 1) for dtype in DTYPES if dtype != "float32"],
+    *[(together(dtype, without=FLOAT32), 1) for dtype in HALVES],
+    *[(some(dtype, ops), 1) for dtype in HALVES for ops in _GROUPS],
+    *[(together(dtype), 1) for dtype in DTYPES if dtype not in ("float32", *HALVES)],
     *[(_SUM, rank) for rank in (2, 3, 4, 6)],
 ]
 

@@ -7,7 +7,7 @@ and run.  Values stay immutable: a buffer is written again only when nobody hold
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from refflow.ir import Meta, Value
 from refflow.kernels import Backend
 from refflow.state import Override, settings
 
-from .local import LocalProgram, RecordingBackend
+from .local import LocalCall, LocalProgram, RecordingBackend
 from .native import Native
 from .passes import drop_unused, fold_constants, fuse, transposed_products
 
@@ -49,6 +49,11 @@ class CompiledProgram:
             self._native = Native(recorded.program, recorded.given, recorded.results, self.backend)
         done = self._native(self.graph, inputs, scalars)
         return execute(self.graph, inputs, scalars) if done is None else done  # bad data: the kernels of the reference tell
+
+    def pieces(self) -> tuple[LocalProgram, list[tuple[LocalCall, str, Callable[[], Any]]]]:
+        """The local program, and what a native call runs, piece by piece: for profiles, once it has run natively."""
+        assert self._recorded is not None and self._native is not None
+        return self._recorded.program, self._native.pieces()
 
     def _record(self, inputs: Sequence[Value], scalars: Sequence[float]) -> tuple[list[Value], dict[int, Value]]:
         graph, generator = self.graph, settings().generator

@@ -51,6 +51,7 @@ class Row:
     addresses: list[tuple[int, int, int]]
     tasks: int
     parts: int
+    call: LocalCall  # which it is of
 
 
 @dataclass(eq=False)
@@ -126,7 +127,8 @@ class Lowering(Call):
     def launch(self, kernel: Entry, *arguments: Any, tasks: int, cost: float) -> None:
         if tasks <= 0:
             return
-        row = Row(kernel, [], [], tasks, parts(tasks, cost))
+        assert self._call is not None
+        row = Row(kernel, [], [], tasks, parts(tasks, cost), self._call)
         for i, argument in enumerate(arguments):
             if isinstance(argument, np.ndarray):
                 base, offset = self.where(argument)

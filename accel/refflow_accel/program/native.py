@@ -6,7 +6,8 @@ Implements ACC-PROGRAM and ACC-ARENA of spec/text/acceleration.md.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from refflow.state import settings
 
 from ..cpu.abi import address, run
 from .layout import ALIGN
-from .local import LocalProgram
+from .local import LocalCall, LocalProgram
 from .lower import HostStep, Lowering, Row, arena
 
 Array = np.ndarray[Any, Any]
@@ -38,6 +39,7 @@ class Native:
     ) -> None:
         lowering = Lowering(program, {n: (where[0], n) for n, where in enumerate(given)}, backend)
         lowered = lowering.lower()
+        self._items = lowered.items
         self._results, self._draws, self._bases = results, lowered.draws, lowered.bases
         base_of = {base.owner[1]: i for i, base in enumerate(lowered.bases) if base.owner and base.owner[0] in FROM_OUTSIDE}
         used = [(where, base_of[n]) for n, where in enumerate(given) if n in base_of]
@@ -150,6 +152,20 @@ class Native:
             buffers.append(free)
             self._address[id(free)] = address(free)
         return free
+
+    def pieces(self) -> list[tuple[LocalCall, str, Callable[[], Any]]]:
+        """What the last call ran, each row and host step alone and as often as one likes: its call, its name, itself."""
+        marks, (_, segments) = next(reversed(self._bound.items()))
+        kept = {address(array): array for buffers in self._buffers.values() for array in buffers}
+        here = {base: kept[mark] for base, mark in zip(self._moving, marks, strict=True) if mark in kept}
+        runs: list[Callable[[], Any]] = []
+        for segment in segments:
+            if isinstance(segment, HostStep):
+                runs.append(partial(self._on_host, segment, here))
+            else:
+                runs += [partial(run, segment[i : i + 1]) for i in range(len(segment))]
+        names = ["on the host" if isinstance(item, HostStep) else item.kernel.name for item in self._items]
+        return [(item.call, name, piece) for item, name, piece in zip(self._items, names, runs, strict=True)]
 
     def _pointed(self, marks: tuple[int, ...]) -> list[Any]:
         """Rows and host steps with every address filled in, for variables and next values at these addresses."""

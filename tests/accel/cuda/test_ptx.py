@@ -1,8 +1,9 @@
 """Every CUDA kernel's code, without a device: each operation rounds once, for all architectures (ACC-CUDA-PTX, ACC-CUDA-COMPILE).
 
 Covered: every family of kernels for sm_70, sm_80 and sm_90.  Of elementwise kernels each elementary function of float32
-by itself, all other primitives and casts of a dtype together in one kernel (the text of each is the same as alone), and
-spaces of 1, 2, 3, 4 and 6 dimensions; of contractions every type that is computed in.
+by itself, the other primitives and casts of a dtype together in one kernel (the text of each is the same as alone), and
+spaces of 1, 2, 3, 4 and 6 dimensions; of contractions every type that is computed in.  Where ptxas is at hand (the wheels
+of CUDA 12 bring it) it must accept each for sm_90.
 """
 
 from __future__ import annotations
@@ -67,6 +68,13 @@ def test_the_gate_sees_contraction(monkeypatch: pytest.MonkeyPatch) -> None:  # 
 )
 def test_the_gate_refuses(line: str) -> None:  # ACC-CUDA-PTX
     assert gate.faults(f"\t{line}\n", fma=False)
+
+
+@pytest.mark.skipif(gate.assembler() is None, reason="there is no ptxas")
+def test_ptxas_is_asked() -> None:  # ACC-CUDA-PTX
+    text = target.ptx(_probe, (target.pointer(target.f32),) * 4)[9, 0]
+    assert gate.refused(text, "sm_90") == []
+    assert gate.refused(text.replace("mul.rn.f32", "mul.sideways.f32"), "sm_90")
 
 
 def test_a_declared_fma_must_be_there() -> None:  # ACC-CUDA-PTX

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,4 +43,4 @@ def assemble(
 def _overlap(places: Sequence[Array]) -> bool:
     """Whether two places may share elements: then their sizes do not tell whether all is covered."""
     spans = sorted(np.lib.array_utils.byte_bounds(place) for place in places if place.size)
-    return any(after[0] < before[1] for before, after in zip(spans, spans[1:]))
+    return any(after[0] < before[1] for before, after in pairwise(spans))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ def fill_words(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def filling(itemsize: int) -> Entry:
     return entry_of(fill_words, str(itemsize), {"read": WORDS[itemsize]})
 
@@ -82,7 +82,7 @@ def arange_integers(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def counting(dtype: str) -> Entry:
     if dtype in ("float32", "float64", "float16", "bfloat16"):
         real = np.float64 if dtype == "float64" else np.float32
@@ -121,7 +121,7 @@ def eye_rows(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def identity(itemsize: int) -> Entry:
     return entry_of(eye_rows, str(itemsize), {"read": WORDS[itemsize]})
 
@@ -224,7 +224,7 @@ DRAWS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Any]] = {
 }
 
 
-@lru_cache(maxsize=None)
+@cache
 def drawing(name: str) -> Entry:
     even, odd, write = DRAWS[name]
     scope = {key: cpu()[key] for key in ("philox_block", "uniform", "normal_even", "normal_odd", "bounded")}

@@ -8,7 +8,7 @@ written once, against the names `load`, `store`, `combine`, ...; `specialise` gi
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from types import FunctionType
 from typing import Any
 
@@ -270,7 +270,7 @@ def nothing(dtype: str) -> Any:
     return {"float32": np.float32(-0.0), "float64": np.float64(-0.0), "bool": np.uint8(0)}.get(dtype, np.int64(0))
 
 
-@lru_cache(maxsize=None)
+@cache
 def itemstrides(strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     """Strides in elements."""
     return tuple(stride // itemsize for stride in strides)

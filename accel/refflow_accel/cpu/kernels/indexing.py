@@ -10,7 +10,7 @@ over the terms that are there, two neighbours joining at the node where their pa
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ def locate_indices(words, lo, hi):
     return 1 if bad else 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def locating(dtype: str) -> Entry:
     return entry_of(locate_indices, dtype, {"read": READ[dtype]})
 
@@ -81,7 +81,7 @@ def select_rows(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def selecting(itemsize: int) -> Entry:
     return entry_of(select_rows, str(itemsize), {"read": WORDS[itemsize]})
 
@@ -125,7 +125,7 @@ def gather_elements(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def gathering(itemsize: int) -> Entry:
     return entry_of(gather_elements, str(itemsize), {"read": WORDS[itemsize]})
 
@@ -250,7 +250,7 @@ def add_rows(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def adding(dtype: str) -> Entry:
     return entry_of(add_rows, dtype, {**terms(dtype), "piles": buffer(NUMBA[wide(dtype)], 40 * 256)})
 
@@ -334,7 +334,7 @@ def add_lanes(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def adding_lanes(dtype: str) -> Entry:
     return entry_of(add_lanes, dtype, terms(dtype))
 

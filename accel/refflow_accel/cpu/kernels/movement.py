@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,7 @@ def copy_words(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def copying(itemsize: int) -> Entry:
     """The copy of words of `itemsize` bytes."""
     return entry_of(copy_words, str(itemsize), {"read": WORDS[itemsize]})
@@ -206,9 +206,10 @@ def triangle_rows(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def triangle(itemsize: int) -> Entry:
-    return entry_of(triangle_rows, str(itemsize), {"read": WORDS[itemsize], "zero": 0 if itemsize == 8 else np.dtype(f"u{itemsize}").type(0)})
+    zero = 0 if itemsize == 8 else np.dtype(f"u{itemsize}").type(0)
+    return entry_of(triangle_rows, str(itemsize), {"read": WORDS[itemsize], "zero": zero})
 
 
 def triangular(call: Any, x: Array, diagonal: int, at: Any, lower: bool) -> Any:
@@ -303,7 +304,7 @@ def fold_windows(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def folding_windows(dtype: str) -> Entry:
     inner = wide(dtype)
     scope = {"read": READ[dtype], "write": READ[dtype], "load": LOAD[dtype], "store": STORE[dtype]}

@@ -9,7 +9,7 @@ elements (NaN largest, -0 equal to +0), sorted digit by digit, which keeps equal
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,6 @@ from .elements import (
     entry_of,
     get,
     put,
-    specialise,
     wide,
     word_of,
 )
@@ -64,7 +63,7 @@ def scan_columns(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def scanning(kind: str, dtype: str) -> Entry:
     inner = wide(dtype)
     scope = {"read": READ[dtype], "write": READ[dtype], "load": LOAD[dtype], "store": STORE[dtype]}
@@ -175,7 +174,7 @@ def sort_lanes(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def sorting(dtype: str) -> Entry:
     inner = wide(dtype)
     turn = key_integer if dtype == "int64" else key_small

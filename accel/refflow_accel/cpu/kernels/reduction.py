@@ -13,12 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-
-from refflow.numerics.dtypes import is_half
 
 from ..abi import Entry, i64, i64s
 from ..registry import kernel
@@ -255,7 +253,7 @@ def load_truth_half(x, i):
     return np.uint8((get(x, i) & 0x7FFF) != 0)
 
 
-@lru_cache(maxsize=None)
+@cache
 def folding(columns: bool, kind: str, source: str, made: str, truth: bool = False) -> Entry:
     """The kernel of a form, for a fold of elements `source` (in their wide form) stored as `made`."""
     inner = "bool" if truth else wide(source)
@@ -321,7 +319,7 @@ def launch(call: Any, x: Array, out: Array, at: Fold, kind: str, source: str, ma
         launch(call, parts, out, rest, kind, inner, made, False)
 
 
-@lru_cache(maxsize=None)
+@cache
 def identity_word(kind: str, dtype: str) -> int:
     """The bits of the neutral element."""
     from refflow.numerics import dtypes
@@ -394,7 +392,7 @@ def below(a, b):
     return a < b or a != a
 
 
-@lru_cache(maxsize=None)
+@cache
 def placing(kind: str, dtype: str) -> Entry:
     scope = {"read": READ[dtype], "load": LOAD[dtype], "beats": above if kind == "max" else below}
     return entry_of(extreme_place, f"{kind}_{dtype}", scope)
@@ -464,7 +462,7 @@ def fold_parts(words, lo, hi):
     return 0
 
 
-@lru_cache(maxsize=None)
+@cache
 def folding_parts(kind: str, dtype: str) -> Entry:
     inner = wide(dtype)
     scope = {"read": READ[dtype], "write": READ[dtype], "load": LOAD[dtype], "store": STORE[dtype]}
