@@ -8,6 +8,9 @@ PROOF-SHARE checks what it found without trusting it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from .plan import Memory, Plan
 from .proofs.expansion import Events, expand
@@ -18,11 +21,13 @@ LIMIT = 10_000  # events: the planner keeps a row of bits for each
 
 
 @dataclass
-class Slot:
-    """A stretch of a rank's memory and the registers that take turns in it, first to last."""
+class Slots:
+    """The stretches of a rank's memory, and which registers take turns in each, first to last, by their numbers."""
 
-    size: int
-    held: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    held: list[list[int]] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
 
 
 def place(plan: Plan) -> Plan:
@@ -34,7 +39,6 @@ def place(plan: Plan) -> Plan:
     events = expand(plan)
     if len(events.task) > LIMIT:
         return plan
-    reach = _Always(events)
     root = roots(plan)
     taken_over = {into for task in plan.tasks for into, _ in task.in_place}
     shareable = [
@@ -47,72 +51,90 @@ def place(plan: Plan) -> Plan:
         and r.id not in taken_over
         and events.filled_by(r.id) == 1
     ]
-    shareable.sort(key=lambda r: reach.place[events.fills(r, 0)[0]])
-    slots: dict[int, list[Slot]] = {}
-    for register in shareable:
+    sequence = order(events)
+    position = {event: at for at, event in enumerate(sequence)}
+    shareable.sort(key=lambda r: position[events.fills(r, 0)[0]])
+    always = _Always(events, sequence, shareable)
+    slots: dict[int, Slots] = {}
+    for number, register in enumerate(shareable):
         rank = plan.tasks[plan.registers[register].producer].rank
-        _settle(register, plan.registers[register].bytes, slots.setdefault(rank, []), reach)
-    return _with_places(plan, slots)
+        _settle(number, plan.registers[register].bytes, slots.setdefault(rank, Slots()), always)
+    return _with_places(plan, slots, shareable)
 
 
-def _settle(register: int, size: int, slots: list[Slot], reach: _Always) -> None:
+def _settle(number: int, size: int, slots: Slots, always: _Always) -> None:
     """Puts a register into the free slot that wastes least, else into a new one."""
-    free = [
-        slot
-        for slot in slots
-        if reach.takes_turns(slot.held[-1], register) and reach.comes_round(register, slot.held[0])
-    ]
+    free = np.flatnonzero(always.now[number, slots.last] & always.next[number, slots.first]).tolist()
     if free:
-        best = min(free, key=lambda slot: abs(slot.size - size))
-        best.held.append(register)
-        best.size = max(best.size, size)
+        best = min(free, key=lambda slot: abs(slots.sizes[slot] - size))
+        slots.held[best].append(number)
+        slots.last[best] = number
+        slots.sizes[best] = max(slots.sizes[best], size)
     else:
-        slots.append(Slot(size, [register]))
+        slots.sizes.append(size)
+        slots.held.append([number])
+        slots.first.append(number)
+        slots.last.append(number)
 
 
-def _with_places(plan: Plan, slots: dict[int, list[Slot]]) -> Plan:
+def _with_places(plan: Plan, slots: dict[int, Slots], shareable: list[int]) -> Plan:
     memory: dict[int, Memory] = {}
     for block, rank in enumerate(sorted(slots)):
         offset = 0
-        for slot in slots[rank]:
-            if len(slot.held) > 1:
-                memory.update({register: Memory(block, offset) for register in slot.held})
-                offset += slot.size
+        for size, held in zip(slots[rank].sizes, slots[rank].held, strict=True):
+            if len(held) > 1:
+                memory.update({shareable[number]: Memory(block, offset) for number in held})
+                offset += size
     registers = tuple(replace(r, memory=memory[r.id]) if r.id in memory else r for r in plan.registers)
     return replace(plan, registers=registers)
 
 
 class _Always:
-    """What always comes after an event: rows of bits, `now` within the iteration, `next` also one iteration later."""
+    """Which registers always take turns, by their numbers, places in `registers`.
 
-    def __init__(self, events: Events) -> None:
+    ``now[b, a]``: every reader of a is always done before b is written.  ``next[b, a]``: every reader of b is always done
+    before a is written in the next iteration.
+    """
+
+    def __init__(self, events: Events, sequence: list[int], registers: list[int]) -> None:
         self.events = events
-        sequence = order(events)
-        self.place = {event: position for position, event in enumerate(sequence)}
-        self.now = [0] * len(sequence)
-        for event in reversed(sequence):
-            for edge in events.outgoing[event]:
-                if not events.tokens[edge]:
-                    self.now[event] |= self.now[events.target[edge]] | 1 << events.target[edge]
-        self.next = [0] * len(sequence)
+        writes = [0] * len(sequence)  # the registers that an event writes, a bit for each
+        for number, register in enumerate(registers):
+            writes[events.fills(register, 0)[0]] |= 1 << number
+        now, later = self._after(sequence, writes)
+        self.now = np.ascontiguousarray(self._released(now, registers).T)
+        self.next = self._released(later, registers)
+
+    def _after(self, sequence: list[int], writes: list[int]) -> tuple[list[int], list[int]]:
+        """What is always written after each event, rows of bits: within the iteration, and also one iteration later."""
+        outgoing, targets, all_tokens = self.events.outgoing, self.events.target, self.events.tokens
+        now, later = [0] * len(sequence), [0] * len(sequence)
+        crossing: list[tuple[int, int]] = []
         for event in reversed(sequence):
             row = 0
-            for edge in events.outgoing[event]:
-                target = events.target[edge]
-                if events.tokens[edge] == 0:
-                    row |= self.next[target]
-                elif events.tokens[edge] == 1:
-                    row |= self.now[target] | 1 << target
-            self.next[event] = row
+            for edge in outgoing[event]:
+                if not all_tokens[edge]:
+                    row |= now[targets[edge]] | writes[targets[edge]]
+                elif all_tokens[edge] == 1:
+                    crossing.append((event, targets[edge]))
+            now[event] = row
+        for event, target in crossing:
+            later[event] |= now[target] | writes[target]
+        for event in reversed(sequence):
+            for edge in outgoing[event]:
+                if not all_tokens[edge]:
+                    later[event] |= later[targets[edge]]
+        return now, later
 
-    def takes_turns(self, first: int, second: int) -> bool:
-        """Every reader of `first` is always done before `second` is written."""
-        return self._released_before(first, self.events.fills(second, 0)[0], self.now)
+    def _released(self, after: list[int], registers: list[int]) -> np.ndarray[Any, Any]:
+        """[a, b]: b is written after each of the events that release a."""
+        width = len(registers) // 8 + 1
+        rows = b"".join(self._row(after, register).to_bytes(width, "little") for register in registers)
+        packed = np.frombuffer(rows, np.uint8).reshape(len(registers), width)
+        return np.unpackbits(packed, axis=1, count=len(registers), bitorder="little").view(np.bool_)
 
-    def comes_round(self, last: int, first: int) -> bool:
-        """Every reader of `last` is always done before `first` is written in the next iteration."""
-        return self._released_before(last, self.events.fills(first, 0)[0], self.next)
-
-    def _released_before(self, register: int, write: int, rows: list[int]) -> bool:
-        consumers = self.events.plan.registers[register].consumers
-        return all(rows[self.events.released_by(register, c, 0)] >> write & 1 for c in consumers)
+    def _row(self, after: list[int], register: int) -> int:
+        row = -1
+        for consumer in self.events.plan.registers[register].consumers:
+            row &= after[self.events.released_by(register, consumer, 0)]
+        return row

@@ -1,6 +1,6 @@
 """The order of a plan: which action comes next on each stream, decided before it runs.
 
-Implements PLAN-ORDER of spec/text/plan.md.  All streams take their orders from one order of all actions that keeps
+Implements PLAN-ORDER and PLAN-1F1B of spec/text/plan.md.  All streams take their orders from one order of all actions that keeps
 what the plan makes them wait for, so ordering a live plan leaves it live.
 """
 

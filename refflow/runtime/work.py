@@ -1,6 +1,6 @@
 """What each kind of task does with the contents of registers.
 
-Implements ACT-SOURCE, ACT-FORWARD, ACT-ACC, ACT-PACK and ACT-UNPACK of spec/text/actors.md.  Contents are opaque:
+Implements ACT-KINDS, ACT-SOURCE, ACT-FORWARD, ACT-ACC, ACT-PACK and ACT-UNPACK of spec/text/actors.md.  Contents are opaque:
 only payloads look at them.  A payload is called as payload(at, *inputs) with the contents of the data inputs in order;
 it returns the content of the one data output, or a tuple for several.
 """

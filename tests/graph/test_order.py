@@ -1,4 +1,4 @@
-"""Static orders and register numbers of compiled plans.  PLAN-ORDER, PLAN-BUFFER, PIPE-1F1B, PROOF-PERIOD."""
+"""Static orders and register numbers of compiled plans.  PLAN-ORDER, PLAN-1F1B, PLAN-BUFFER, PROOF-PERIOD."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def letters(plan: Plan, rank: int, micro: int) -> str:
 
 @pytest.mark.parametrize(("stages", "micro"), PIPELINES)
 def test_pipelines_are_1f1b(stages: int, micro: int) -> None:
-    """PLAN-ORDER gives every stage the order of PIPE-1F1B."""
+    """PLAN-1F1B gives every stage the order of PIPE-1F1B."""
     plan, model = plan_of(stages, micro), one_f_one_b(stages, micro)
     for stage in range(stages):
         wanted = "".join(model.tasks[task].name[0] for task in model.stream_of[stage, "compute"].order)
@@ -63,7 +63,7 @@ def test_pipelines_are_1f1b(stages: int, micro: int) -> None:
 
 
 def test_gpipe_on_request() -> None:
-    """PLAN-ORDER: all forwards first, but on the last stage, which turns back at once."""
+    """PLAN-1F1B: all forwards first, but on the last stage, which turns back at once."""
     plan = plan_of(4, 4, order="gpipe")
     assert [letters(plan, stage, 4) for stage in range(4)] == ["FFFFBBBB"] * 3 + ["FBFBFBFB"]
     assert plan.verify().sound

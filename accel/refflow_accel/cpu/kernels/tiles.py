@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import binding, ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -29,10 +29,13 @@ inner = njit(error_model="numpy", nogil=True)  # a function of kernels
 
 def _machine() -> tuple[int, int]:
     """(float32 lanes of a vector, rows of a tile): 16 accumulators of 512 bits, 12 of 256, 16 of 128."""
-    has = binding.get_host_cpu_features()
-    if has.get("avx512f") and has.get("avx512vl") and has.get("avx512bw"):
+    if config.CPU_FEATURES is not None:  # NUMBA_CPU_FEATURES
+        has = {name[1:] for name in config.CPU_FEATURES.split(",") if name.startswith("+")}
+    else:
+        has = {name for name, there in binding.get_host_cpu_features().items() if there}
+    if {"avx512f", "avx512vl", "avx512bw"} <= has:
         return 16, 8
-    return (8, 6) if has.get("avx2") else (4, 8)
+    return (8, 6) if "avx2" in has else (4, 8)
 
 
 LANES, ROWS = _machine()
