@@ -22,7 +22,7 @@ def folder() -> Path:
 
     package = Path(__file__).parent
     digest = hashlib.sha256()
-    for source in sorted(package.rglob("*.py")):
+    for source in sorted([*package.rglob("*.py"), *package.rglob("*.npz")]):  # tables too
         digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     for part in (numba.__version__, llvmlite.__version__, sys.version, platform.machine(), _processor()):
         digest.update(part.encode() + b"\0")

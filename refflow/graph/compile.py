@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -48,13 +48,22 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A plan, its payloads, and where the results come out: (sink name, rank) of each result, by key of the value."""
+    """A plan, its payloads, and where the results come out: (sink name, rank) of each result, by key of the value.
 
-    plan: Plan
+    What is refused is refused before; the plan is decided when it is first asked for, since a program needs none.
+    """
+
+    decide: Callable[[], Plan]
     kernels: Mapping[str, Payload]
     sinks: Mapping[int, Mapping[int, str]]
     call: Call
     moves: tuple[Moved, ...] = ()  # what travels between ranks in a call: what a communication log lists
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The tasks in order, with register numbers, messages and places in memory."""
+        with _nothing_is_garbage():
+            return self.decide()
 
     @cached_property
     def digest(self) -> str:
@@ -109,7 +118,7 @@ class _Compiler(Moves):
         sinks = {mark: self._sink(value, i) for i, (mark, value) in enumerate(results.items())}
         self._one_call_at_a_time()
         self._enter(0)
-        return Compiled(self._decided(), self.kernels, sinks, self.call, tuple(self.moves))
+        return Compiled(self._decided, self.kernels, sinks, self.call, tuple(self.moves))
 
     def _decided(self) -> Plan:
         """The plan with what is decided of it as a whole: orders, register numbers, messages, places in memory."""

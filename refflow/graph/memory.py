@@ -7,7 +7,7 @@ PROOF-SHARE checks what it found without trusting it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,27 @@ from .proofs.memory import roots
 LIMIT = 10_000  # events: the planner keeps a row of bits for each
 
 
-@dataclass
 class Slots:
     """The stretches of a rank's memory, and which registers take turns in each, first to last, by their numbers."""
 
-    sizes: list[int] = field(default_factory=list)
-    held: list[list[int]] = field(default_factory=list)
-    first: list[int] = field(default_factory=list)
-    last: list[int] = field(default_factory=list)
+    def __init__(self, most: int) -> None:
+        self.held: list[list[int]] = []
+        self.sizes, self.first, self.last = (np.zeros(most, np.int64) for _ in range(3))
+
+    def settle(self, number: int, size: int, always: _Always) -> None:
+        """Puts a register into the free slot that wastes least, else into a new one."""
+        count = len(self.held)
+        turns = always.now[number].take(self.last[:count]) & always.next[number].take(self.first[:count])
+        free = turns.nonzero()[0]
+        if free.size:
+            best = int(free[np.abs(self.sizes[free] - size).argmin()])
+            self.held[best].append(number)
+            self.sizes[best] = max(int(self.sizes[best]), size)
+        else:
+            best = count
+            self.held.append([number])
+            self.sizes[best], self.first[best] = size, number
+        self.last[best] = number
 
 
 def place(plan: Plan) -> Plan:
@@ -58,30 +71,17 @@ def place(plan: Plan) -> Plan:
     slots: dict[int, Slots] = {}
     for number, register in enumerate(shareable):
         rank = plan.tasks[plan.registers[register].producer].rank
-        _settle(number, plan.registers[register].bytes, slots.setdefault(rank, Slots()), always)
+        if rank not in slots:
+            slots[rank] = Slots(len(shareable))
+        slots[rank].settle(number, plan.registers[register].bytes, always)
     return _with_places(plan, slots, shareable)
-
-
-def _settle(number: int, size: int, slots: Slots, always: _Always) -> None:
-    """Puts a register into the free slot that wastes least, else into a new one."""
-    free = np.flatnonzero(always.now[number, slots.last] & always.next[number, slots.first]).tolist()
-    if free:
-        best = min(free, key=lambda slot: abs(slots.sizes[slot] - size))
-        slots.held[best].append(number)
-        slots.last[best] = number
-        slots.sizes[best] = max(slots.sizes[best], size)
-    else:
-        slots.sizes.append(size)
-        slots.held.append([number])
-        slots.first.append(number)
-        slots.last.append(number)
 
 
 def _with_places(plan: Plan, slots: dict[int, Slots], shareable: list[int]) -> Plan:
     memory: dict[int, Memory] = {}
     for block, rank in enumerate(sorted(slots)):
         offset = 0
-        for size, held in zip(slots[rank].sizes, slots[rank].held, strict=True):
+        for size, held in zip(slots[rank].sizes.tolist(), slots[rank].held):
             if len(held) > 1:
                 memory.update({shareable[number]: Memory(block, offset) for number in held})
                 offset += size

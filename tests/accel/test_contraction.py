@@ -6,6 +6,8 @@ Sizes lie around the edges of leaves and tiles; operands lie as views do.  The r
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -108,7 +110,16 @@ def test_products_have_the_references_bits(data: Any, seed: int) -> None:
     contraction.plan.cache_clear()
 
 
-BATCHES = [((), (3,)), ((3,), ()), ((5,), (5,)), ((2, 1), (3,)), ((2, 3), (1, 3)), ((1,), (4,)), ((4, 1), (1, 1)), ((2, 3), ())]
+BATCHES = [
+    ((), (3,)),
+    ((3,), ()),
+    ((5,), (5,)),
+    ((2, 1), (3,)),
+    ((2, 3), (1, 3)),
+    ((1,), (4,)),
+    ((4, 1), (1, 1)),
+    ((2, 3), ()),
+]
 
 
 @examples(40)
@@ -122,7 +133,9 @@ def test_batches_broadcast(batch: Any, m: int, k: int, n: int, ways: tuple[str, 
     check("matmul", x, y)
 
 
-@pytest.mark.parametrize("shape", [(64, 64, 32), (64, 32, 10), (10, 64, 32), (300, 20, 70), (33, 1040, 256), (520, 600, 520)])
+@pytest.mark.parametrize(
+    "shape", [(64, 64, 32), (64, 32, 10), (10, 64, 32), (300, 20, 70), (33, 1040, 256), (520, 600, 520)]
+)
 def test_products_of_training(shape: tuple[int, int, int], threads: int) -> None:
     """ACC-MATMUL: sizes that are cut into blocks, that are packed, for one thread and for two."""
     rng = np.random.default_rng(sum(shape))
@@ -268,3 +281,35 @@ def test_some_of_the_groups() -> None:
     check("conv2d", x, w, **geometry)
     check("conv2d_input", g, w, size=(5, 5), shape=(2, 4, 5, 5), **geometry)
     check("conv2d_filter", x, g, size=(3, 3), shape=(6, 2, 3, 3), **geometry)
+
+
+GUARDED = """
+import ctypes, itertools, mmap
+import numpy as np
+import refflow_accel.cpu.backend
+from refflow_accel.cpu import abi
+from refflow_accel.cpu.registry import NATIVE
+
+def at_the_end(shape):
+    size = -(-int(np.prod(shape)) * 4 // mmap.PAGESIZE) * mmap.PAGESIZE
+    area = mmap.mmap(-1, size + mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + size), mmap.PAGESIZE, 0) == 0
+    return np.frombuffer(area, np.float32, int(np.prod(shape)), size - int(np.prod(shape)) * 4).reshape(shape)
+
+for m, k, n in itertools.product((4, 8, 9, 14, 20), (3, 17), (1, 7, 17, 33, 40)):
+    NATIVE["matmul"](abi.CALL, at_the_end((m, k)), at_the_end((k, n)))
+geometry = dict(stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1)
+for c, o, size in ((1, 9, 5), (3, 12, 8)):
+    x, w, g = (at_the_end(s) for s in ((2, c, size, size), (o, c, 3, 3), (2, o, size, size)))
+    NATIVE["conv2d"](abi.CALL, x, w, **geometry)
+    NATIVE["conv2d_input"](abi.CALL, g, w, size=(size, size), **geometry)
+    NATIVE["conv2d_filter"](abi.CALL, x, g, size=(3, 3), **geometry)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mprotect")
+def test_no_page_past_an_operand_is_touched() -> None:
+    """ACC-MATMUL, ACC-CONV: operands that end where memory ends."""
+    done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -51,7 +51,10 @@ def contenders(case: tuple[int, ...]) -> dict[str, tuple[Callable[[], Any], Call
     a, b, d = (np.asarray(tensor) for tensor in (x, w, g))
     made = {}
     for name, operands, size_, their in zip(
-        ("conv2d", "conv2d_input", "conv2d_filter"), ((a, b), (d, b), (a, d)), (None, (size, size), (taps, taps)), theirs
+        ("conv2d", "conv2d_input", "conv2d_filter"),
+        ((a, b), (d, b), (a, d)),
+        (None, (size, size), (taps, taps)),
+        theirs,
     ):
         call = Recorded()
         NATIVE[name](call, *operands, **geometry, **({} if size_ is None else {"size": size_}))
@@ -70,7 +73,10 @@ def table(threads: int) -> Table:
     with pinned(threads):
         for case in CASES:
             for name, (theirs, ours) in contenders(case).items():
-                t = {k: found.seconds * 1e6 for k, found in race({"torch": theirs, "native": ours}, threads, 0.01).items()}
+                t = {
+                    k: found.seconds * 1e6
+                    for k, found in race({"torch": theirs, "native": ours}, threads, 0.01).items()
+                }
                 ratio = f"{t['torch'] / t['native']:.2f}"
                 made.add_row(str(case), name, f"{t['torch']:.0f}", f"{t['native']:.0f}", ratio)
     return made

@@ -91,7 +91,16 @@ def table(cases: list[Case], threads: int) -> Table:
     """The cases' times and ratios."""
     with pinned(threads) as blas:
         made = Table(title=f"float32 matmul, {threads} thread(s), against {blas}")
-        for heading in ("m x k x n", "NumPy µs", "GF/s", "native µs", "GF/s", "native / NumPy", "call µs", "call / NumPy"):
+        for heading in (
+            "m x k x n",
+            "NumPy µs",
+            "GF/s",
+            "native µs",
+            "GF/s",
+            "native / NumPy",
+            "call µs",
+            "call / NumPy",
+        ):
             made.add_column(heading, justify="left" if heading.startswith("m") else "right")
         for case in cases:
             t = measure(case, threads)

@@ -10,26 +10,26 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from fractions import Fraction
 
 from ..plan import Plan, PlanError
 
-_ONE = Fraction(1)
+_Cycles = tuple[int, int]  # a fraction, above and below, in lowest terms
+_ONE: _Cycles = (1, 1)
 
 
 def actions(plan: Plan) -> tuple[int, ...]:
     """The actions of each task in one iteration: the least whole solution; `PlanError` names two rates that clash."""
     paces = _stream_paces(plan)
-    cycles: list[Fraction | None] = [None] * len(plan.tasks)
+    cycles: list[_Cycles | None] = [None] * len(plan.tasks)
     result = [0] * len(plan.tasks)
     for root in range(len(plan.tasks)):
         if cycles[root] is None:
             group = _spread(plan, paces, root, cycles)
             values = [cycles[t] or _ONE for t in group]
-            scale = Fraction(math.lcm(*(v.denominator for v in values)), 1)
-            scale /= math.gcd(*(int(v * scale) for v in values))
-            for task, value in zip(group, values):
-                result[task] = int(value * scale) * plan.tasks[task].count
+            whole = math.lcm(*{below for _, below in values})
+            least = math.gcd(*{above * whole // below for above, below in values})
+            for task, (above, below) in zip(group, values):
+                result[task] = above * whole // below // least * plan.tasks[task].count
     return tuple(result)
 
 
@@ -61,7 +61,7 @@ def _paces(plan: Plan, task: int) -> Iterator[tuple[int, int, int, int]]:
         yield producer, me.takes, plan.tasks[producer].gives, id
 
 
-def _spread(plan: Plan, paces: dict[int, list[_Pace]], root: int, cycles: list[Fraction | None]) -> list[int]:
+def _spread(plan: Plan, paces: dict[int, list[_Pace]], root: int, cycles: list[_Cycles | None]) -> list[int]:
     """Solves one connected component from `root`; returns its tasks."""
     cycles[root] = _ONE
     group = [root]
@@ -75,7 +75,7 @@ def _spread(plan: Plan, paces: dict[int, list[_Pace]], root: int, cycles: list[F
 
 def _meet(
     plan: Plan,
-    cycles: list[Fraction | None],
+    cycles: list[_Cycles | None],
     group: list[int],
     pair: tuple[int, int],
     pace: tuple[int, int],
@@ -85,15 +85,22 @@ def _meet(
     his, mine = pace
     wanted = cycles[task] or _ONE
     if his != mine:
-        wanted = wanted * his / mine
+        above, below = wanted[0] * his, wanted[1] * mine
+        common = math.gcd(above, below)
+        wanted = above // common, below // common
     found = cycles[other]
     if found is None:
         cycles[other] = wanted
         group.append(other)
-    elif found is not wanted and found != wanted:
+    elif found != wanted:
         reason = why if isinstance(why, str) else f"register '{plan.registers[why].name}'"
         raise PlanError(
             f"PROOF-RATES: '{plan.tasks[task].name}' and '{plan.tasks[other].name}' cannot keep pace: {reason} asks for "
-            f"{wanted} cycles of '{plan.tasks[other].name}' where the other edges ask for {found}, so registers would pile "
+            f"{_said(wanted)} cycles of '{plan.tasks[other].name}' where the other edges ask for {_said(found)}, so registers would pile "
             f"up or run out"
         )
+
+
+def _said(cycles: _Cycles) -> str:
+    above, below = cycles
+    return f"{above}/{below}" if below > 1 else str(above)

@@ -151,7 +151,21 @@ def plan(xshape: Shape, xbytes: Shape, yshape: Shape, ybytes: Shape, size: int, 
     right, ys, ypanel, yk = _right(batch, yshape, ystrides, m, columns)
     high, wide = _block(count, -(-m // ROWS), -(-n // columns), k * size, threads)
     tree = program(k)
-    numbers = [len(tree), m, n, columns, int(left is not None), xtile, xr, xk, int(right is not None), ypanel, yk, high, wide]
+    numbers = [
+        len(tree),
+        m,
+        n,
+        columns,
+        int(left is not None),
+        xtile,
+        xr,
+        xk,
+        int(right is not None),
+        ypanel,
+        yk,
+        high,
+        wide,
+    ]
     tasks = count * -(-m // (ROWS * high)) * -(-n // (columns * wide))
     work = min(high * ROWS, m) * min(wide * columns, n) * k
     return Plan(shape, left, right, table_of(*numbers, count, xs, ys, tree), tasks, work * size / 4 / 50)

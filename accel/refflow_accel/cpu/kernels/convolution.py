@@ -133,7 +133,8 @@ def to_input(
         return None
     along = zip(size, gshape[2:], wshape[2:], stride, padding, dilation, strict=True)
     rows, columns = (
-        Taps.dividing(np.arange(n) + pad - np.arange(taps)[:, None] * d, s, source) for n, source, taps, s, pad, d in along
+        Taps.dividing(np.arange(n) + pad - np.arange(taps)[:, None] * d, s, source)
+        for n, source, taps, s, pad, d in along
     )
     b, outs = gshape[:2]
     each = wshape[1]
@@ -159,7 +160,8 @@ def to_filter(
         return None
     along = zip(size, xshape[2:], gshape[2:], stride, padding, dilation, strict=True)
     rows, columns = (
-        Taps.reading(np.arange(n) * d + np.arange(taps)[:, None] * s - pad, source) for n, source, taps, s, pad, d in along
+        Taps.reading(np.arange(n) * d + np.arange(taps)[:, None] * s - pad, source)
+        for n, source, taps, s, pad, d in along
     )
     b, outs = gshape[:2]
     o = outs // groups

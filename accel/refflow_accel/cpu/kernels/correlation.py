@@ -25,16 +25,48 @@ _buffer, _offsets, _square = make_stack(SIZE), make_stack(LANES), make_stack(BLO
 
 
 @njit(inline="always")
-def _tile(x, xo, xr, xk, y, yo, yk, bits, eo, taps, tree, first, last, stack, so, final, out, oo, n, rows, start, height, width):
+def _tile(
+    x,
+    xo,
+    xr,
+    xk,
+    y,
+    yo,
+    yk,
+    bits,
+    eo,
+    taps,
+    tree,
+    first,
+    last,
+    stack,
+    so,
+    final,
+    out,
+    oo,
+    n,
+    rows,
+    start,
+    height,
+    width,
+):
     """A tile by the shape that holds it; few shapes, since each takes long to compile."""
     if width <= LANES:
-        _slim_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
+        _slim_taps(
+            x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width
+        )
     elif rows == FEW:
-        _low_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
+        _low_taps(
+            x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width
+        )
     elif taps:
-        _whole_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
+        _whole_taps(
+            x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width
+        )
     else:
-        _whole(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
+        _whole(
+            x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width
+        )
 
 
 FIELDS = (

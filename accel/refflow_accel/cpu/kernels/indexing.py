@@ -21,7 +21,7 @@ from refflow.kernels.reference.registry import WHOLE, extent
 from ..abi import Entry, i64, i64s
 from ..registry import kernel
 from . import elements
-from .elements import LOAD, NUMBA, READ, STORE, WORDS, buffer, entry_of, get, itemstrides, put, wide
+from .elements import LOAD, NUMBA, READ, STORE, WORDS, buffer, entry_of, get, itemstrides, name_of, put, wide
 from .movement import contiguous, slots_of
 from .reduction import identity_word
 
@@ -55,7 +55,7 @@ def locating(dtype: str) -> Entry:
 def located(call: Any, index: Array, span: tuple[int, int, int]) -> Array:
     """Where in this shard each index is, int64 in row-major order; -1 if in another."""
     here: Array = call.scratch((index.size,), np.int64)
-    call.launch(locating(index.dtype.name), here, contiguous(call, index), *span, tasks=index.size, cost=0.5)
+    call.launch(locating(name_of(index.dtype)), here, contiguous(call, index), *span, tasks=index.size, cost=0.5)
     return here
 
 
@@ -89,13 +89,13 @@ def selecting(itemsize: int) -> Entry:
 @kernel
 def index_select(call: Any, x: Array, index: Array, *, dim: int, at: Any = WHOLE) -> Any:
     span = extent(at, "v", x.shape[dim])
-    if index.dtype.name not in INTEGERS or span[1] - span[0] != x.shape[dim] or x.dtype.name not in READ:
+    if name_of(index.dtype) not in INTEGERS or span[1] - span[0] != x.shape[dim] or name_of(x.dtype) not in READ:
         return NotImplemented
     dim %= x.ndim
     here = located(call, index, span)
     out = call.empty((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]), x.dtype)
     row = math.prod(x.shape[dim + 1 :])
-    words = (index.size, x.shape[dim], row, identity_word("sum", x.dtype.name))
+    words = (index.size, x.shape[dim], row, identity_word("sum", name_of(x.dtype)))
     tasks = math.prod(x.shape[:dim]) * index.size
     call.launch(selecting(x.itemsize), out, contiguous(call, x), here, *words, tasks=tasks, cost=3 + 0.1 * row)
     return out
@@ -133,7 +133,7 @@ def gathering(itemsize: int) -> Entry:
 @kernel
 def gather(call: Any, x: Array, index: Array, *, dim: int, at: Any = WHOLE) -> Any:
     span = extent(at, "v", x.shape[dim])
-    if index.dtype.name not in INTEGERS or span[1] - span[0] != x.shape[dim] or x.dtype.name not in READ:
+    if name_of(index.dtype) not in INTEGERS or span[1] - span[0] != x.shape[dim] or name_of(x.dtype) not in READ:
         return NotImplemented
     dim %= x.ndim
     if index.ndim != x.ndim or any(a > b for d, (a, b) in enumerate(zip(index.shape, x.shape)) if d != dim):
@@ -142,7 +142,7 @@ def gather(call: Any, x: Array, index: Array, *, dim: int, at: Any = WHOLE) -> A
     out = call.empty(index.shape, x.dtype)
     steps = itemstrides(x.strides, x.itemsize)
     pairs = [word for d in range(x.ndim) for word in (index.shape[d], 0 if d == dim else steps[d])]
-    words = (steps[dim], identity_word("sum", x.dtype.name), x.ndim, *pairs)
+    words = (steps[dim], identity_word("sum", name_of(x.dtype)), x.ndim, *pairs)
     call.launch(gathering(x.itemsize), out, x, here, *words, tasks=index.size, cost=3.0 + x.ndim)
     return out
 
@@ -165,7 +165,7 @@ ONE_HOT = entry_of(one_hot_rows, "int64", {})
 @kernel
 def one_hot(call: Any, index: Array, *, num_classes: int, at: Any = WHOLE) -> Any:
     lo, hi, of = extent(at, "v", num_classes)
-    if index.dtype.name not in INTEGERS:
+    if name_of(index.dtype) not in INTEGERS:
         return NotImplemented
     here = located(call, index, (lo, hi, of))
     out = call.empty((*index.shape, hi - lo), np.int64)
@@ -265,7 +265,7 @@ def terms(dtype: str) -> dict[str, Any]:
 
 @kernel
 def index_add(call: Any, index: Array, src: Array, *, dim: int, size: int, at: Any = WHOLE) -> Any:
-    if index.dtype.name not in INTEGERS or src.dtype.name not in READ or index.size >= 1 << 38:
+    if name_of(index.dtype) not in INTEGERS or name_of(src.dtype) not in READ or index.size >= 1 << 38:
         return NotImplemented
     if src.shape[dim : dim + index.ndim] != index.shape:
         return NotImplemented
@@ -279,7 +279,7 @@ def index_add(call: Any, index: Array, src: Array, *, dim: int, size: int, at: A
     words = (sources, starts, slots_of(call, count), count, places, row)
     tasks = math.prod(before) * places * -(-row // 256)
     cost = 5 + 0.2 * min(row, 256) * (1 + count / max(places, 1))
-    call.launch(adding(src.dtype.name), out, contiguous(call, src), *words, tasks=tasks, cost=cost)
+    call.launch(adding(name_of(src.dtype)), out, contiguous(call, src), *words, tasks=tasks, cost=cost)
     return out
 
 
@@ -341,7 +341,7 @@ def adding_lanes(dtype: str) -> Entry:
 
 @kernel
 def scatter_add(call: Any, index: Array, src: Array, *, dim: int, size: int, at: Any = WHOLE) -> Any:
-    if index.dtype.name not in INTEGERS or src.dtype.name not in READ or src.ndim != index.ndim:
+    if name_of(index.dtype) not in INTEGERS or name_of(src.dtype) not in READ or src.ndim != index.ndim:
         return NotImplemented
     if any(a > b for a, b in zip(index.shape, src.shape)):
         return NotImplemented
@@ -355,5 +355,5 @@ def scatter_add(call: Any, index: Array, src: Array, *, dim: int, size: int, at:
     pairs = [word for d in range(src.ndim) if d != dim for word in (index.shape[d], steps[d])]
     words = (slots_of(call, count), places, count, behind, steps[dim], src.ndim - 1, *pairs)
     cost = 20.0 + 10.0 * count + 3.0 * places
-    call.launch(adding_lanes(src.dtype.name), out, src, here, *words, tasks=lanes, cost=cost)
+    call.launch(adding_lanes(name_of(src.dtype)), out, src, here, *words, tasks=lanes, cost=cost)
     return out

@@ -24,7 +24,21 @@ from ..abi import Entry, i64, i64s
 from ..registry import kernel
 from . import elements, nodes
 from .creation import filled, value_word
-from .elements import LOAD, NUMBA, READ, STORE, WORDS, buffer, entry_of, get, itemstrides, put, specialise, wide
+from .elements import (
+    LOAD,
+    NUMBA,
+    READ,
+    STORE,
+    WORDS,
+    buffer,
+    entry_of,
+    get,
+    itemstrides,
+    name_of,
+    put,
+    specialise,
+    wide,
+)
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
@@ -325,13 +339,13 @@ def fold2d(
     call: Any, g: Array, *, size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair
 ) -> Any:
     n, c, p, q, i, j = g.shape
-    if g.dtype.name not in READ:
+    if name_of(g.dtype) not in READ:
         return NotImplemented
     out = call.empty((n, c, *size), g.dtype)
     words = (*size, p, q, i, j, *stride, *padding, *dilation, *itemstrides(g.strides, g.itemsize), c)
     tasks = n * c * size[0] if size[1] else 0
     cost = size[1] * (5.0 + 3.0 * i * j)
-    call.launch(folding_windows(g.dtype.name), out, g, slots_of(call, p * q), *words, tasks=tasks, cost=cost)
+    call.launch(folding_windows(name_of(g.dtype)), out, g, slots_of(call, p * q), *words, tasks=tasks, cost=cost)
     return out
 
 

@@ -28,6 +28,7 @@ from .elements import (
     device,
     entry_of,
     get,
+    name_of,
     put,
     wide,
     word_of,
@@ -72,14 +73,14 @@ def scanning(kind: str, dtype: str) -> Entry:
 
 
 def scan(call: Any, x: Array, dim: int, kind: str) -> Any:
-    if x.dtype.name not in READ:
+    if name_of(x.dtype) not in READ:
         return NotImplemented
     dim %= x.ndim
     n, width = x.shape[dim], math.prod(x.shape[dim + 1 :])
     out = call.empty(x.shape, x.dtype)
     tasks = math.prod(x.shape[:dim]) * -(-width // 256) if n else 0
     cost = n * (1.0 + 0.2 * min(width, 256))
-    call.launch(scanning(kind, x.dtype.name), out, contiguous(call, x), n, width, tasks=tasks, cost=cost)
+    call.launch(scanning(kind, name_of(x.dtype)), out, contiguous(call, x), n, width, tasks=tasks, cost=cost)
     return out
 
 
@@ -187,12 +188,12 @@ def sorting(dtype: str) -> Entry:
 
 @kernel
 def argsort(call: Any, x: Array, *, dim: int, descending: bool) -> Any:
-    if x.dtype.name not in READ:
+    if name_of(x.dtype) not in READ:
         return NotImplemented
     dim %= x.ndim
     n, step = x.shape[dim], math.prod(x.shape[dim + 1 :])
     out = call.empty(x.shape, np.int64)
     tasks = x.size // n if n else 0
     words = (n, step, int(bool(descending)))
-    call.launch(sorting(x.dtype.name), out, contiguous(call, x), *words, tasks=tasks, cost=20.0 * n + 50)
+    call.launch(sorting(name_of(x.dtype)), out, contiguous(call, x), *words, tasks=tasks, cost=20.0 * n + 50)
     return out

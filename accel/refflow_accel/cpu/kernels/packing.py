@@ -181,7 +181,9 @@ PACK = for_each_dtype(pack)
 
 def table_of(*parts: Any) -> Array:
     """Numbers and arrays of them, one after the other, int64; a compiled program may keep it, so it is read-only."""
-    made = np.concatenate([np.asarray(part, np.int64).reshape(-1) for part in parts]) if parts else np.zeros(0, np.int64)
+    made = (
+        np.concatenate([np.asarray(part, np.int64).reshape(-1) for part in parts]) if parts else np.zeros(0, np.int64)
+    )
     made.flags.writeable = False
     return made
 

@@ -22,7 +22,7 @@ from ..abi import Entry, i64, i64s
 from ..registry import kernel
 from . import elements, nodes
 from .creation import filled
-from .elements import LOAD, NUMBA, READ, STORE, buffer, entry_of, get, itemstrides, put, specialise, wide
+from .elements import LOAD, NUMBA, READ, STORE, buffer, entry_of, get, itemstrides, name_of, put, specialise, wide
 from .movement import contiguous
 
 BLOCK = 256  # columns folded together
@@ -282,7 +282,7 @@ ENOUGH = 1 << 15  # terms a thread should have
 
 def fold_dims(call: Any, x: Array, dims: Sequence[int], kind: str, *, truth: bool = False) -> Any:
     """The fold of `x` over `dims`, which are removed."""
-    if x.dtype.name not in READ:
+    if name_of(x.dtype) not in READ:
         return NotImplemented
     at = space(x.shape, itemstrides(x.strides, x.itemsize), tuple(dims))
     if at.columns and at.kept[-1][1] != 1:
@@ -290,8 +290,8 @@ def fold_dims(call: Any, x: Array, dims: Sequence[int], kind: str, *, truth: boo
         at = space(x.shape, itemstrides(x.strides, x.itemsize), tuple(dims))
     out = call.empty(at.shape, np.bool_ if truth else x.dtype)
     if at.n == 0:
-        return filled(call, out, identity_word(kind, out.dtype.name))
-    launch(call, x, out, at, kind, x.dtype.name, out.dtype.name, truth)
+        return filled(call, out, identity_word(kind, name_of(out.dtype)))
+    launch(call, x, out, at, kind, name_of(x.dtype), name_of(out.dtype), truth)
     return out
 
 
@@ -399,7 +399,7 @@ def placing(kind: str, dtype: str) -> Entry:
 
 
 def place_of(call: Any, x: Array, dim: int, kind: str) -> Any:
-    if x.dtype.name not in READ or x.shape[dim] == 0:
+    if name_of(x.dtype) not in READ or x.shape[dim] == 0:
         return NotImplemented
     steps = itemstrides(x.strides, x.itemsize)
     dim %= x.ndim
@@ -408,7 +408,7 @@ def place_of(call: Any, x: Array, dim: int, kind: str) -> Any:
     # `columns` has moved a dimension to the end, but results are told by the row-major number of their index
     kept = tuple(sorted(at.kept, key=lambda size_steps: -size_steps[2]))
     words = (x.shape[dim], steps[dim], len(kept), *(word for size_steps in kept for word in size_steps))
-    call.launch(placing(kind, x.dtype.name), x, out, *words, tasks=at.results, cost=x.shape[dim] + 5.0)
+    call.launch(placing(kind, name_of(x.dtype)), x, out, *words, tasks=at.results, cost=x.shape[dim] + 5.0)
     return out
 
 
@@ -477,13 +477,13 @@ def fold(call: Any, *parts: Array, kind: str) -> Any:
         return NotImplemented  # the reference tells what is wrong
     if len(parts) == 1:
         return first
-    if first.dtype.name not in READ:
+    if name_of(first.dtype) not in READ:
         return NotImplemented
     out = call.empty(first.shape, first.dtype)
     rows = [contiguous(call, part) for part in parts]
     tasks = -(-first.size // BLOCK)
     words = (len(parts), first.size, *rows)
-    call.launch(folding_parts(kind, first.dtype.name), out, *words, tasks=tasks, cost=30.0 * len(parts))
+    call.launch(folding_parts(kind, name_of(first.dtype)), out, *words, tasks=tasks, cost=30.0 * len(parts))
     return out
 
 
