@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from ..errors import AttributeValueError, GraphError
 from ..ir import Meta, Value
 from ..layout import NdSbp
+from ..nn.module import Module
 from ..numerics import float16
 from ..state import Override, settings
 from ..tensor.tensor import Tensor
@@ -83,6 +85,11 @@ class Traced:
     # what GRAPH-EXPLAIN tells of: operands before they were moved for a node, the moves, the policy
     choices: tuple[Mapping[int, tuple[Meta, ...]], frozenset[int], str] = ({}, frozenset(), "exact")
     programs: dict[int, tuple[Any, Program]] = field(default_factory=dict)  # by id of the back end
+
+    @cached_property
+    def optimizer_names(self) -> tuple[str, ...]:
+        """The names of the operations in `optimizer_shape`."""
+        return names_of(self.optimizer_shape)
 
 
 class Graph:
@@ -168,18 +175,22 @@ class Graph:
 
     # --- state --------------------------------------------------------------------------------------------------------
 
+    def _modules(self) -> list[list[tuple[str, Module]]]:
+        """(name, module) of every module of the graph, parents first; a list for each that it was assigned."""
+        return [_named_modules(name, held) for name, held in vars(self).items() if isinstance(held, Module)]
+
     def _cells(self) -> dict[str, Tensor]:
         """Every tensor with state that exists, by name: parameters, buffers, what the optimizers hold."""
         named: dict[str, Tensor] = {}
-        for name, module in vars(self).items():
-            if hasattr(module, "named_parameters") and hasattr(module, "named_buffers"):
-                named.update({f"{name}.{path}": cell for path, cell in module.named_parameters()})
-                named.update({f"{name}.{path}": cell for path, cell in module.named_buffers()})
+        for walked in self._modules():
+            for table in ("_parameters", "_buffers"):
+                for path, module in walked:
+                    named.update({f"{path}.{n}": cell for n, cell in getattr(module, table).items() if cell is not None})
         for name, p, state in self._optimizer_state():
             named.setdefault(name, p)
             named.update({f"{name}.{entry}": cell for entry, cell in state.items() if isinstance(cell, Tensor)})
-        once = {id(cell): (name, cell) for name, cell in reversed(named.items())}
-        return {name: cell for name, cell in named.items() if once[id(cell)][0] == name}
+        first: dict[int, str] = {}
+        return {name: cell for name, cell in named.items() if first.setdefault(id(cell), name) == name}
 
     def _optimizer_state(self) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
         for i, (optimizer, _) in enumerate(self._optimizers):
@@ -200,11 +211,8 @@ class Graph:
             if self.config.zero_stage == 3 and not self._layouts:
                 self._layouts = unless_it_fails.enter_context(kept_in_parts(p for _, p, _ in self._optimizer_state()))
             mark = self._mark()
-            if mark in self._traced:
-                traced = self._traced[mark]
-                numbers = self._step_numbers(traced)
-            else:
-                traced, numbers = self._trace_or_advise(args)
+            known = self._traced.get(mark)
+            traced, numbers = self._trace_or_advise(args) if known is None else (known, self._step_numbers(known))
             outputs, updates = self._run(traced, given, numbers)
         self._last, self._inputs = traced, inputs
         if traced.checked and not self._finite(outputs.pop()):
@@ -216,7 +224,7 @@ class Graph:
             for _, schedule in self._optimizers:
                 if schedule is not None:
                     schedule.step()
-        if all(v.value is not None for v in traced.graph.variables):  # else it made state: another call makes other cells
+        if known is None and all(v.value is not None for v in traced.graph.variables):  # else it made state: the next makes none
             self._traced[mark] = traced
         tensors = iter([Tensor(value) for value in outputs])
         result = rebuilt(traced.result, tensors)
@@ -225,13 +233,19 @@ class Graph:
 
     def _mark(self) -> tuple[Any, ...]:
         """What a traced call depends on beside its inputs; another mark is traced anew (GRAPH-MODE)."""
-        modules = [m for held in vars(self).values() if hasattr(held, "named_modules") for m in held.modules()]
-        modes = tuple((m.training, told_of(m)) for m in modules)
-        held = tuple((name, id(cell), cell.value.meta) for name, cell in self._cells().items())  # traces keep cells alive
-        wanted = tuple(p.requires_grad for _, p, _ in self._optimizer_state())
+        modes: list[tuple[Any, ...]] = []
+        held: list[tuple[Any, ...]] = []  # traces keep cells alive
+        for walked in self._modules():
+            for path, m in walked:
+                modes.append((path, m.training, told_of(m)))
+                cells = (*m._parameters.items(), *m._buffers.items())
+                held += [(name, id(cell), cell.value.meta) for name, cell in cells if cell is not None]
+        for _, p, entries in self._optimizer_state():
+            held.append((id(p), p.value.meta, p.requires_grad))
+            held += [(name, id(cell), cell.value.meta) for name, cell in entries.items() if isinstance(cell, Tensor)]
         config, state = self.config, settings()
         return (
-            held, modes, wanted, config.accumulation_steps, config.zero_stage, config.amp_dtype, config.order, self._scaler is not None,
+            tuple(held), tuple(modes), config.accumulation_steps, config.zero_stage, config.amp_dtype, config.order, self._scaler is not None,
             state.signatures, state.grad, config.keep_parts,
         )  # fmt: skip
 
@@ -385,9 +399,9 @@ class Graph:
         """The optimizers' numbers of this call, found by stepping them without tensors' numbers (GRAPH-SCALARS)."""
         if self._scaler is None and self.config.zero_stage in (0, 3):
             optimizers = [optimizer for optimizer, _ in self._optimizers]
-            found = self._remembered.of(optimizers, dict(traced.gradients), traced.graph.steps, lazy_like)
+            found = self._remembered.of(optimizers, traced.gradients, traced.graph.steps, lazy_like)
             if found is not None:
-                self._require_same(found[1], names_of(traced.optimizer_shape))
+                self._require_same(found[1], traced.optimizer_names)
                 return [1.0] * traced.scales + found[0]
         tracer = Tracer(traced.graph.steps)
         with lazily(self._cells().values(), tracer):
@@ -421,6 +435,20 @@ class Graph:
         except BaseException:
             self._put_back(before)
             raise
+
+
+def _named_modules(name: str, module: Module) -> list[tuple[str, Module]]:
+    """`module.named_modules()`, as a list and without a generator for each module: it is asked in each call."""
+    found: dict[int, tuple[str, Module]] = {}
+    waiting = [(name, module)]
+    while waiting:
+        path, held = waiting.pop()
+        if id(held) not in found:
+            found[id(held)] = path, held
+            if held._modules:
+                children = [(f"{path}.{n}", child) for n, child in held._modules.items() if child is not None]
+                waiting += reversed(children)
+    return list(found.values())
 
 
 def told_of(module: Any) -> tuple[Any, ...] | None:

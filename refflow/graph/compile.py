@@ -99,6 +99,7 @@ class _Compiler(Moves):
         super().__init__(graph, graph.steps if buffers else 1)
         self.order, self.buffers = order, buffers
         self.call = Call()
+        self.scalars = frozenset(map(key, graph.scalars))
         self.starts: dict[int, list[int]] = {}  # rank -> the tasks that load what is loaded once a call
         self.ends: dict[int, list[int]] = {}  # rank -> the tasks that store results
 
@@ -142,7 +143,7 @@ class _Compiler(Moves):
     def _source(self, value: Value, index: int) -> None:
         """Inputs, variables, constants and scalars enter the plan (once a micro-step if they vary over them)."""
         call, mark, meta = self.call, key(value), value.meta
-        scalar = mark in {key(s) for s in self.graph.scalars}
+        scalar = mark in self.scalars
         for rank in ranks_of(meta):
 
             def payload(at: Any, rank: int = rank) -> Array:

@@ -7,7 +7,7 @@ that agree in those are stepped once, and a step that begins as an earlier one d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class Numbers:
         self._known: dict[Any, Stepped] = {}
 
     def of(
-        self, optimizers: Sequence[Optimizer], gradients: dict[int, Meta], steps: int, lazy: Callable[[Meta], Any]
+        self, optimizers: Sequence[Optimizer], gradients: Mapping[int, Meta], steps: int, lazy: Callable[[Meta], Any]
     ) -> tuple[list[float], tuple[str, ...]] | None:
         """(numbers in program order, names of the operations); the numbers in the states move on.  None if an optimizer is not plain."""
         if any(type(optimizer) not in PLAIN for optimizer in optimizers):
@@ -59,7 +59,7 @@ class Numbers:
         return numbers, tuple(done)
 
 
-def _stepped(optimizers: Sequence[Optimizer], gradients: dict[int, Meta]) -> Iterator[tuple[Optimizer, Any, Any, Tensor]]:
+def _stepped(optimizers: Sequence[Optimizer], gradients: Mapping[int, Meta]) -> Iterator[tuple[Optimizer, Any, Any, Tensor]]:
     """Each parameter with a gradient, its group, and the group's hyper-parameters as a value to compare."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from ..errors import AttributeValueError, BackendError
 from ..ir import Value
@@ -61,5 +62,10 @@ def program_of(graph: LogicalGraph, made: dict[int, tuple[Any, Program]], config
 
 def device_types(graph: LogicalGraph) -> list[str]:
     """The device types whose back ends carry the graph out."""
-    metas = [meta for node in graph.nodes for meta in node.metas] + [value.meta for value in graph.results()]
-    return list(dict.fromkeys(meta.placement.type for meta in metas if meta.placement is not None))
+    if graph not in _device_types:
+        metas = [meta for node in graph.nodes for meta in node.metas] + [value.meta for value in graph.results()]
+        _device_types[graph] = list(dict.fromkeys(meta.placement.type for meta in metas if meta.placement is not None))
+    return _device_types[graph]
+
+
+_device_types: WeakKeyDictionary[LogicalGraph, list[str]] = WeakKeyDictionary()  # asked in each call

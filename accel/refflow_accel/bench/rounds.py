@@ -60,7 +60,7 @@ def _five(found: list[float]) -> Time:
 def pinned(threads: int) -> Iterator[str]:
     """Give NumPy's BLAS and these kernels `threads` threads each; yields which BLAS kernels run."""
     try:
-        from threadpoolctl import threadpool_info, threadpool_limits
+        from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
     except ImportError:
         limits, name = nullcontext(), "BLAS not pinned (no threadpoolctl)"
     else:
@@ -89,5 +89,9 @@ class Recorded(abi.Call):
 
     def program(self) -> Callable[[], Any]:
         """Runs the launches again."""
-        rows = np.array(self._rows, np.int64)
-        return lambda: abi.run(rows)
+        rows, kept = np.array(self._rows, np.int64), self._kept
+
+        def again(_alive: Any = kept) -> int:  # what the rows point to lives as long as this function
+            return abi.run(rows)
+
+        return again

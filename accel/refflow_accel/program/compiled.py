@@ -75,7 +75,14 @@ class CompiledProgram:
             return outputs, updates
         made: dict[tuple[str, int], Value] = {("output", i): value for i, value in enumerate(outputs)}
         made.update({("update", i): value for i, value in updates.items()})
-        results = {mark: (v.meta, {rank: recorder.number(a) for rank, a in v.shards.items()}) for mark, v in made.items()}
+        known = {("update", i): value.meta for i, value in state.items()}  # one object for equal metas: quick to compare
+        results = {
+            mark: (
+                known[mark] if known.get(mark) == v.meta else v.meta,
+                {rank: recorder.number(a) for rank, a in v.shards.items()},
+            )
+            for mark, v in made.items()
+        }
         program = recorder.program
         program.results = list(dict.fromkeys(number for _, shards in results.values() for number in shards.values()))
         self._recorded = Recorded(program, list(alone.values()), results)

@@ -43,7 +43,12 @@ class Native:
         self._results, self._draws, self._bases = results, lowered.draws, lowered.bases
         base_of = {base.owner[1]: i for i, base in enumerate(lowered.bases) if base.owner and base.owner[0] in FROM_OUTSIDE}
         used = [(where, base_of[n]) for n, where in enumerate(given) if n in base_of]
-        self._copied_in = [(where, lowered.bases[base].array) for where, base in used if where[0] != "variable"]
+        places = [(where, lowered.bases[base].array) for where, base in used]
+        self._inputs = [(index, rank, buffer) for (kind, index, rank), buffer in places if kind == "input"]
+        self._scalars: dict[int, list[Array]] = {}
+        for (kind, index, _), buffer in places:
+            if kind == "scalar":
+                self._scalars.setdefault(index, []).append(buffer)
         self._variables = [(where[1], where[2], base) for where, base in used if where[0] == "variable"]
         self._updates: dict[int, int] = {}  # number -> the base that becomes the value
         self._copied_out: dict[str, dict[int, Place]] = {"output": {}, "update": {}}
@@ -61,7 +66,7 @@ class Native:
                     lowered.bases[place[0]].touched(len(lowered.items))
         self._buffers: dict[int, list[Array]] = {number: [] for number in self._updates}
         self._address: dict[int, int] = {}  # id of a buffer -> where it lies
-        self._numbers: list[float] | None = None
+        self._numbers: Array = np.zeros(0, np.int64)  # the bits of the last call's
         self._moving = [base for _, _, base in self._variables] + list(self._updates.values())
         self._bound: dict[tuple[int, ...], tuple[Array, list[Any]]] = {}
         self._lay_out(lowered.items, *arena(lowered))
@@ -118,29 +123,42 @@ class Native:
         generator.next_local += graph.draws[1]
         values = {kind: {n: self._array(p, here).copy() for n, p in p_of.items()} for kind, p_of in self._copied_out.items()}
         values["update"].update(leaving)
-        made = {
-            mark: Value(meta, {rank: values[mark[0]][number] for rank, number in shards.items()})
-            for mark, (meta, shards) in self._results.items()
-        }
-        outputs = [value for (kind, _), value in made.items() if kind == "output"]
-        return outputs, {i: value for (kind, i), value in made.items() if kind == "update"}
+        outputs: list[Value] = []
+        updates: dict[int, Value] = {}
+        for (kind, index), (meta, shards) in self._results.items():
+            arrays = values[kind]
+            value = Value(meta, {rank: arrays[number] for rank, number in shards.items()})
+            if kind == "output":
+                outputs.append(value)
+            else:
+                updates[index] = value
+        return outputs, updates
 
     def _feed(self, inputs: Sequence[Value], scalars: Sequence[float]) -> None:
-        """What is copied into place: inputs, scalars where they changed, seed and stream of every draw."""
-        numbers = list(scalars)
-        fresh = numbers != self._numbers
-        for (kind, index, rank), buffer in self._copied_in:
-            if kind == "input":
-                np.copyto(buffer, inputs[index].shards[rank])
-            elif fresh:
-                buffer[...] = cast(np.asarray(numbers[index]), buffer.dtype)
-        self._numbers = numbers
+        """What is copied into place: inputs, scalars that changed, seed and stream of every draw."""
+        for index, rank, buffer in self._inputs:
+            np.copyto(buffer, inputs[index].shards[rank])
+        if self._scalars:
+            self._feed_scalars(scalars)
         if self._draws:
             generator = settings().generator
             first = (generator.next_global, generator.next_local)
             for base, stream, local in self._draws:
                 told = self._bases[base].array.view(np.uint64)
                 told[0], told[1] = generator.seed, 2 * (stream + first[local]) + local
+
+    def _feed_scalars(self, scalars: Sequence[float]) -> None:
+        """The numbers whose bits are others than in the last call; many are one number, which is rounded once."""
+        bits = np.array(scalars, np.float64).view(np.int64)
+        fresh = np.flatnonzero(bits != self._numbers) if len(self._numbers) else np.arange(len(bits))
+        rounded: dict[tuple[float, Any], Array] = {}
+        for index in fresh.tolist():
+            for buffer in self._scalars.get(index, ()):
+                mark = (int(bits[index]), buffer.dtype)
+                if mark not in rounded:
+                    rounded[mark] = cast(np.asarray(scalars[index]), buffer.dtype)
+                buffer[...] = rounded[mark]
+        self._numbers = bits
 
     def _free(self, number: int) -> Array:
         """A buffer for the next value of a variable that nobody holds; a new one if there is none."""

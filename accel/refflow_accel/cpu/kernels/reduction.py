@@ -58,8 +58,8 @@ def space(shape: tuple[int, ...], steps: tuple[int, ...], dims: tuple[int, ...])
     n = math.prod(shape[d] for d in dims)
     columns = False
     if kept and n > 1:
-        nearest = min(range(len(kept)), key=lambda k: (abs(kept[k][1]), -kept[k][0]))
-        columns = abs(kept[nearest][1]) < abs(folded[-1][1]) and kept[nearest][0] >= 8
+        nearest = min(range(len(kept)), key=lambda k: (kept[k][1] != 1, -kept[k][0]))
+        columns = kept[nearest][1] == 1 and abs(folded[-1][1]) > 1 and kept[nearest][0] >= 8
         if columns:
             kept = (*kept[:nearest], *kept[nearest + 1 :], kept[nearest])
     return Fold(columns, kept, folded, n, step, tuple(shape[d] for d in left))
@@ -285,9 +285,6 @@ def fold_dims(call: Any, x: Array, dims: Sequence[int], kind: str, *, truth: boo
     if name_of(x.dtype) not in READ:
         return NotImplemented
     at = space(x.shape, itemstrides(x.strides, x.itemsize), tuple(dims))
-    if at.columns and at.kept[-1][1] != 1:
-        x = contiguous(call, x)
-        at = space(x.shape, itemstrides(x.strides, x.itemsize), tuple(dims))
     out = call.empty(at.shape, np.bool_ if truth else x.dtype)
     if at.n == 0:
         return filled(call, out, identity_word(kind, name_of(out.dtype)))
