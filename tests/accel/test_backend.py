@@ -30,6 +30,7 @@ def test_every_kernel_is_there(name: str) -> None:  # ACC-BACKEND
     assert callable(NumbaBackend().kernel(name))
 
 
+@pytest.mark.slow
 def test_the_back_end_conforms() -> None:  # KER-CONFORM
     report = check_backend(NumbaBackend())
     assert report.passed, str(report)

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..plan import Plan, PlanError
+from ..plan import Plan, PlanError, RegisterDesc
 from .rates import actions
 
 SELF, DATA, CREDIT, TURN, POST, HELD = range(6)
@@ -44,6 +44,8 @@ class Events:
     plan: Plan
     actions: tuple[int, ...]
     base: list[int] = field(default_factory=list)
+    filling: list[int] = field(default_factory=list)  # of each task, how many actions fill one register of an output
+    reading: list[int] = field(default_factory=list)  # and how many read one of an input
     task: list[int] = field(default_factory=list)
     index: list[int] = field(default_factory=list)
     source: list[int] = field(default_factory=list)
@@ -86,29 +88,26 @@ class Events:
 
     def filled_by(self, register: int) -> int:
         """Registers of this descriptor filled in an iteration."""
-        task = self.plan.tasks[self.plan.registers[register].producer]
-        return self.actions[task.id] // task.count * task.gives
+        task = self.plan.registers[register].producer
+        return self.actions[task] // self.filling[task]
 
     def fills(self, register: int, token: int) -> tuple[int, int]:
         """The first and the last action that write the token-th register of an iteration."""
-        task = self.plan.tasks[self.plan.registers[register].producer]
-        step = task.count // task.gives
-        first = self.base[task.id] + token * step
+        task = self.plan.registers[register].producer
+        step = self.filling[task]
+        first = self.base[task] + token * step
         return first, first + step - 1
 
     def reads(self, consumer: int, token: int) -> tuple[int, int]:
         """The first and the last action that read a consumer's token-th register of an iteration."""
-        task = self.plan.tasks[consumer]
-        step = task.count // task.takes
+        step = self.reading[consumer]
         first = self.base[consumer] + token * step
         return first, first + step - 1
 
     def released_by(self, register: int, consumer: int, token: int) -> int:
         """The event that gives a consumer's token-th register back: its last reading, or the return of what it became."""
-        for into, out in self.plan.tasks[consumer].in_place:
-            if into == register and self.plan.registers[out].consumers:
-                return self.returns[out, token]
-        return self.reads(consumer, token)[1]
+        passed_on = _passed_on(self, register, consumer)
+        return self.reads(consumer, token)[1] if passed_on is None else self.returns[passed_on, token]
 
 
 def expand(
@@ -121,6 +120,8 @@ def expand(
     events = Events(plan, counts or actions(plan))
     for task in plan.tasks:
         events.base.append(len(events.task))
+        events.filling.append(task.count // task.gives)
+        events.reading.append(task.count // task.takes)
         count = events.actions[task.id]
         events.task.extend([task.id] * count)
         events.index.extend(range(count))
@@ -195,25 +196,44 @@ def _release(events: Events, register: int, consumer: int, token: int) -> tuple[
 
 def _data(events: Events, register: int, consumer: int) -> None:
     """The consumer's first action on a token waits for the last action that fills it."""
-    initial, filled = events.plan.registers[register].initial, events.filled_by(register)
-    rendezvous = events.plan.registers[register].kind == "message" and events.plan.registers[register].number == 0
+    desc, filled = events.plan.registers[register], events.filled_by(register)
+    posts = {} if _is_rendezvous(desc) else events.posts
+    source, written, target, read = _strides(events, desc.producer, consumer)
     for token in range(filled):
-        iteration, made = divmod(token - initial, filled)
-        source, target = events.fills(register, made)[1], events.reads(consumer, token)[0]
-        if rendezvous:
-            events.edge(source, target, -iteration, DATA, register)
-        else:
-            _wait(events, source, target, -iteration, DATA, register)
+        iteration, made = divmod(token - desc.initial, filled)
+        first = target + token * read
+        events.edge(source + (made + 1) * written - 1, posts.get(first, first), -iteration, DATA, register)
 
 
 def _credit(events: Events, register: int, consumer: int, position: int) -> None:
     """The first action that fills a token waits until the token `number` before it is back."""
     desc, filled = events.plan.registers[register], events.filled_by(register)
-    if desc.kind == "message" and desc.number == 0:
+    if _is_rendezvous(desc):
         return  # posts are the credits
+    posts, passed_on = events.posts, _passed_on(events, register, consumer)
+    target, written, source, read = _strides(events, desc.producer, consumer)
     for token in range(filled):
-        event, iteration = _release(events, register, consumer, token + desc.initial - desc.number)
-        _wait(events, event, events.fills(register, token)[0], -iteration, CREDIT, register)
+        iteration, released = divmod(token + desc.initial - desc.number, filled)
+        back = source + (released + 1) * read - 1 if passed_on is None else events.returns[passed_on, released]
+        first = target + token * written
+        events.edge(back, posts.get(first, first), -iteration, CREDIT, register)
+
+
+def _is_rendezvous(desc: RegisterDesc) -> bool:
+    return desc.kind == "message" and desc.number == 0
+
+
+def _strides(events: Events, producer: int, consumer: int) -> tuple[int, int, int, int]:
+    """The first action of each, and how many of its actions there are to a register."""
+    return events.base[producer], events.filling[producer], events.base[consumer], events.reading[consumer]
+
+
+def _passed_on(events: Events, register: int, consumer: int) -> int | None:
+    """The output that takes over the register's memory at a consumer, if somebody reads it."""
+    for into, out in events.plan.tasks[consumer].in_place:
+        if into == register and events.plan.registers[out].consumers:
+            return out
+    return None
 
 
 def _turns(events: Events) -> None:
