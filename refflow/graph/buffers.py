@@ -54,18 +54,20 @@ class LaidDown:
         self.gaps, self.scale = weights_of(events)
         self.sequence = order(events)
         self.place = {event: position for position, event in enumerate(self.sequence)}
-        self.lasts = [int(events.time(v) * self.scale) for v in range(len(events.task))]
+        lasts = [int(task.time * self.scale) for task in events.plan.tasks]
+        self.lasts = [lasts[task] if events.is_action(v) else 0 for v, task in enumerate(events.task)]
         self.begin = [0] * len(self.sequence)
         self._early()
         self.length = max((self.begin[v] + self.lasts[v] for v in self.sequence), default=0)
         self._late()
 
     def _early(self) -> None:
-        begin, tokens, target = self.begin, self.events.tokens, self.events.target
+        begin, tokens, target, gaps = self.begin, self.events.tokens, self.events.target, self.gaps
         for event in self.sequence:
+            here = begin[event]
             for edge in self.events.outgoing[event]:
-                if not tokens[edge] and begin[event] + self.gaps[edge] > begin[target[edge]]:
-                    begin[target[edge]] = begin[event] + self.gaps[edge]
+                if not tokens[edge] and here + gaps[edge] > begin[target[edge]]:
+                    begin[target[edge]] = here + gaps[edge]
 
     def _late(self) -> None:
         events, begin = self.events, self.begin

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from .plan import Plan
-from .proofs.expansion import Events, expand
+from .proofs.expansion import expand
 from .proofs.liveness import least_first
 
 Rank = Callable[[int, int], tuple[int, int]]
@@ -40,7 +40,7 @@ def ordered(plan: Plan, waves: Sequence[int], how: str = "1f1b") -> Plan:
     orders: dict[tuple[int, str], list[int]] = {}
     for event in least_first(events, keys):
         task = plan.tasks[events.task[event]]
-        if task.kind != "recv" and is_action(events, event):
+        if task.kind != "recv" and events.is_action(event):
             orders.setdefault((task.rank, task.stream), []).append(task.id)
     mixed = {(task.rank, task.stream) for task in plan.tasks if task.kind == "recv"}
     streams = tuple(
@@ -48,9 +48,3 @@ def ordered(plan: Plan, waves: Sequence[int], how: str = "1f1b") -> Plan:
         for stream in plan.streams
     )
     return replace(plan, streams=streams)
-
-
-def is_action(events: Events, event: int) -> bool:
-    """Whether an event is an action, not a post or a return."""
-    first = events.base[task := events.task[event]]
-    return first <= event < first + events.actions[task]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 from typing import Any
 
@@ -29,8 +30,11 @@ class Time:
     spread: float
 
 
-def race(contenders: Mapping[str, Callable[[], Any]], threads: int, seconds: float = 0.02) -> dict[str, Time]:
-    """Time the contenders in turns, each for about `seconds` a round."""
+def race(
+    contenders: Mapping[str, Callable[[], Any]], threads: int, seconds: float = 0.02, patience: float = inf
+) -> dict[str, Time]:
+    """Time the contenders in turns, each for about `seconds` a round; no new round after `patience` seconds, but for five."""
+    begin = time.perf_counter()
     clock = time.process_time if threads == 1 else time.perf_counter
     runs, taken = {}, {name: list[float]() for name in contenders}
     for name, run in contenders.items():
@@ -46,7 +50,8 @@ def race(contenders: Mapping[str, Callable[[], Any]], threads: int, seconds: flo
                 run()
             taken[name].append((clock() - start) / runs[name])
         times = {name: _five(found) for name, found in taken.items() if number + 1 >= FEWEST}
-        if times and all(found.spread < QUIET for found in times.values()):
+        late = time.perf_counter() - begin > patience
+        if times and (late or all(found.spread < QUIET for found in times.values())):
             break
     return times
 

@@ -80,11 +80,14 @@ class Events:
         """Edge numbers by target event."""
         return Adjacent(self.target, len(self.task))
 
+    def is_action(self, event: int) -> bool:
+        """Whether an event is an action, not a post or a return."""
+        first = self.base[task := self.task[event]]
+        return first <= event < first + self.actions[task]
+
     def time(self, event: int) -> Fraction:
         """How long the event takes: an action its task's time, posts and returns nothing."""
-        task = self.task[event]
-        first = self.base[task]
-        return self.plan.tasks[task].time if first <= event < first + self.actions[task] else Fraction(0)
+        return self.plan.tasks[self.task[event]].time if self.is_action(event) else Fraction(0)
 
     def filled_by(self, register: int) -> int:
         """Registers of this descriptor filled in an iteration."""

@@ -77,10 +77,11 @@ def cycle_ratio(events: Events, delay: Delay = _no_delay) -> Period:
 def weights_of(events: Events, delay: Delay = _no_delay) -> tuple[list[int], int]:
     """Whole-number weights of the edges (time of the source, and travel), and what they were multiplied by."""
     plan = events.plan
-    times = [events.time(v) for v in range(len(events.task))]
+    times = [task.time for task in plan.tasks]
     travels = [delay(register) for register in plan.registers]
     scale = math.lcm(*(t.denominator for t in times), *(t.denominator for t in travels))
-    whole = [int(t * scale) for t in times]
+    its = [int(t * scale) for t in times]
+    whole = [its[task] if events.is_action(v) else 0 for v, task in enumerate(events.task)]
     moved = [int(t * scale) for t in travels]
     rank = [plan.tasks[t].rank for t in events.task]
     weights = []

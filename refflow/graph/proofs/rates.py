@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 
 from ..plan import Plan, PlanError
 
@@ -19,7 +18,7 @@ _ONE: _Cycles = (1, 1)
 
 def actions(plan: Plan) -> tuple[int, ...]:
     """The actions of each task in one iteration: the least whole solution; `PlanError` names two rates that clash."""
-    paces = _stream_paces(plan)
+    paces = _paces(plan)
     cycles: list[_Cycles | None] = [None] * len(plan.tasks)
     result = [0] * len(plan.tasks)
     for root in range(len(plan.tasks)):
@@ -33,43 +32,46 @@ def actions(plan: Plan) -> tuple[int, ...]:
     return tuple(result)
 
 
-_Pace = tuple[int, int, int, str]  # a neighbour, its cycles for so many of one's own, and why
+_Pace = tuple[int, int, int, int | str]  # a neighbour, its cycles for so many of one's own, and why: a register, or words
 
 
-def _stream_paces(plan: Plan) -> dict[int, list[_Pace]]:
+def _paces(plan: Plan) -> list[list[_Pace]]:
+    """What its registers, and the static orders it is in, ask of each task and its neighbours."""
+    paces: list[list[_Pace]] = [[] for _ in plan.tasks]
+    takes, gives = [task.takes for task in plan.tasks], [task.gives for task in plan.tasks]
+    for task, its in zip(plan.tasks, paces):
+        mine = task.gives
+        for id in task.outputs:
+            its += [(consumer, mine, takes[consumer], id) for consumer in plan.registers[id].consumers]
+        mine = task.takes
+        for id in task.inputs:
+            producer = plan.registers[id].producer
+            its.append((producer, mine, gives[producer], id))
+    _in_streams(plan, paces)
+    return paces
+
+
+def _in_streams(plan: Plan, paces: list[list[_Pace]]) -> None:
     """What static orders ask of the tasks in them, each against the first."""
-    paces: dict[int, list[_Pace]] = {}
     for stream in plan.streams:
         entries = Counter(stream.order)
         first = next(iter(entries), 0)
         why = f"the order of stream '{stream.name}' of rank {stream.rank}"
         for other in list(entries)[1:]:
             his, mine = entries[other] * plan.tasks[first].count, entries[first] * plan.tasks[other].count
-            paces.setdefault(first, []).append((other, his, mine, why))
-            paces.setdefault(other, []).append((first, mine, his, why))
-    return paces
+            paces[first].append((other, his, mine, why))
+            paces[other].append((first, mine, his, why))
 
 
-def _paces(plan: Plan, task: int) -> Iterator[tuple[int, int, int, int]]:
-    """What the registers of a task ask of its neighbours: neighbour, its cycles, for so many of the task's, register."""
-    me = plan.tasks[task]
-    for id in me.outputs:
-        for consumer in plan.registers[id].consumers:
-            yield consumer, me.gives, plan.tasks[consumer].takes, id
-    for id in me.inputs:
-        producer = plan.registers[id].producer
-        yield producer, me.takes, plan.tasks[producer].gives, id
-
-
-def _spread(plan: Plan, paces: dict[int, list[_Pace]], root: int, cycles: list[_Cycles | None]) -> list[int]:
+def _spread(plan: Plan, paces: list[list[_Pace]], root: int, cycles: list[_Cycles | None]) -> list[int]:
     """Solves one connected component from `root`; returns its tasks."""
     cycles[root] = _ONE
     group = [root]
     for task in group:  # grows while it is read
-        for other, his, mine, register in _paces(plan, task):
-            _meet(plan, cycles, group, (task, other), (his, mine), register)
-        for other, his, mine, why in paces.get(task, ()):
-            _meet(plan, cycles, group, (task, other), (his, mine), why)
+        own = cycles[task]
+        for other, his, mine, why in paces[task]:
+            if his != mine or cycles[other] != own:  # else they keep pace
+                _meet(plan, cycles, group, (task, other), (his, mine), why)
     return group
 
 
