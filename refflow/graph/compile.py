@@ -194,6 +194,7 @@ class _Compiler(Moves):
             if not self.late.isdisjoint(registers):
                 self.late.add(self.at[key(output), rank])
 
+
 def drawn(attrs: Mapping[str, Any], generator: Generator | None) -> dict[str, Any]:
     """A traced draw, moved from the ordinal it was traced at to the generator's present one (GRAPH-RANDOM)."""
     assert generator is not None

@@ -32,7 +32,7 @@ def actions(plan: Plan) -> tuple[int, ...]:
     return tuple(result)
 
 
-_Pace = tuple[int, int, int, int | str]  # a neighbour, its cycles for so many of one's own, and why: a register, or words
+_Pace = tuple[int, int, int, int | str]  # a neighbour, its cycles for so many of one's own, register or words why
 
 
 def _paces(plan: Plan) -> list[list[_Pace]]:

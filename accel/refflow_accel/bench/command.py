@@ -1,0 +1,131 @@
+"""`refflow bench accel`: the back end "numba" beside NumPy, PyTorch and the reference, in one run, in turns.
+
+Implements CLI-BENCH-ACCEL of spec/text/jobs.md.  Times are no part of the meaning and decide no exit code; a table tells
+them with what they were measured on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import refflow as flow
+
+from . import profile, sections
+from .ratios import Ratio, table
+from .rounds import FEWEST, pinned
+
+CLOCKS = (
+    f"refflow and its rivals run in turns; a time is the median of the {FEWEST} quickest rounds, spread how far those differ."
+    " One thread: the process's processor time; more: the clock on the wall. ratio = rival's time / refflow's."
+)
+
+
+def bench(
+    chosen: Sequence[str], threads: Sequence[int], json_to: str | None = None,
+    run: dict[str, sections.Section] | None = None,
+) -> list[Ratio]:  # fmt: skip
+    """Runs the chosen sections (none: all that can run here), prints the table, and writes the JSON.
+
+    `json_to` is a file, or "-" for standard output in place of the table.
+    """
+    known = sections.SECTIONS if run is None else run
+    told = Console(stderr=True)
+    names = list(chosen) or list(known)
+    if not sections.has_torch():
+        missing = [name for name in names if name in sections.NEEDS_TORCH]
+        if missing:
+            told.print(f"without PyTorch there is nothing to compare with in: {', '.join(missing)} (pip install torch)")
+        names = [name for name in names if name not in missing]
+    found: list[Ratio] = []
+    blas = "none"
+    for count in threads:
+        with ExitStack() as stack:
+            stack.enter_context(flow.virtual_world(1))
+            stack.enter_context(flow.backend("numba"))
+            blas = stack.enter_context(pinned(count))
+            pin_torch(count)
+            for name in names:
+                told.print(f"{name}, {count} thread(s) ...")
+                found += known[name](count)
+    where = {**machine(), "BLAS": blas, "threads": list(threads), "clocks": CLOCKS}
+    report(found, where, json_to)
+    return found
+
+
+def report(found: list[Ratio], where: dict[str, Any], json_to: str | None) -> None:
+    """The table under what it was measured on, and the same as JSON."""
+    text = json.dumps({"machine": where, "ratios": [ratio.json for ratio in found]}, indent=1)
+    if json_to == "-":
+        print(text)
+        return
+    console = Console(width=max(Console().width, 150) if not sys.stdout.isatty() else None)
+    for name, value in where.items():
+        console.print(f"{name}: {value}", highlight=False)
+    console.print(table(found))
+    if json_to is not None:
+        Path(json_to).write_text(text + "\n", encoding="utf-8")
+
+
+def profiled(which: str) -> None:
+    """Prints where the training steps whose name contains `which` spend their time."""
+    console = Console(width=200 if not sys.stdout.isatty() else None)
+    with flow.virtual_world(1), flow.backend("numba"):
+        for name, costs in sections.profiles(which):
+            console.print(profile.table(costs, name))
+
+
+def pin_torch(threads: int) -> None:
+    """Gives PyTorch as many threads."""
+    if sections.has_torch():
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def machine() -> dict[str, Any]:
+    """What the times depend on."""
+    from llvmlite import binding
+
+    versions = {name: _version(name) for name in ("numpy", "torch", "numba", "llvmlite")}
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    return {
+        "processor": f"{binding.get_host_cpu_name()}, {os.cpu_count()} seen, load {load:.1f}",
+        "versions": ", ".join([f"Python {platform.python_version()}", *(f"{k} {v}" for k, v in versions.items())]),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"
+
+
+MISLEADING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def in_clean_process(arguments: Sequence[str]) -> int | None:
+    """Starts the command again without the settings that slow the rival's BLAS down; its code, None where none are set.
+
+    They are read when the library is loaded, so a process that has it cannot take them back.
+    """
+    found = [name for name in MISLEADING if name in os.environ]
+    if not found:
+        return None
+    import subprocess
+
+    print(f"refflow: starting again without {', '.join(found)}: they change what NumPy's BLAS runs", file=sys.stderr)
+    environment = {name: value for name, value in os.environ.items() if name not in found}
+    return subprocess.run([sys.executable, "-m", "refflow", *arguments], env=environment, check=False).returncode
+
+
