@@ -1,4 +1,4 @@
-"""The arguments of `refflow train`: what its jobs share, what each adds, and the types of arguments.
+"""The arguments of `refflow train` and `refflow bench`: what jobs share, what each adds, and the types of arguments.
 
 Implements CLI-ARGUMENTS of spec/text/jobs.md; `commands` has the other commands.
 """
@@ -28,6 +28,35 @@ def add_train(commands: Any, digits: Any, gpt: Any) -> None:
     jobs = parser.add_subparsers(title="jobs", metavar="JOB", required=True)
     _add_digits(jobs, digits)
     _add_gpt(jobs, gpt)
+
+
+def add_bench(commands: Any, eager: Any, runtime: Any, accel: Any) -> None:
+    """Adds `bench` with what it measures, and the command of each."""
+    parser = commands.add_parser("bench", help="measure how fast refflow is here", allow_abbrev=False)
+    kinds = parser.add_subparsers(title="what to measure", metavar="WHAT", required=True)
+    for name, command, says in (
+        ("eager", eager, "a training step, one operation, the import"),
+        ("runtime", runtime, "compiling plans, running actors"),
+    ):
+        kind = kinds.add_parser(name, help=says, allow_abbrev=False)
+        kind.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+        kind.set_defaults(command=command)
+    kind = kinds.add_parser(
+        "accel", help="the back end numba beside NumPy and PyTorch", allow_abbrev=False,
+        description="Compare the back end numba with NumPy's BLAS, PyTorch and the reference: kernels, whole training steps,"
+        " first use. Minutes; machines differ, so read the ratios. Needs the extra accel; PyTorch where it is the rival.",
+    )  # fmt: skip
+    kind.add_argument("--section", action="append", metavar="NAME", default=[], choices=ACCEL_SECTIONS,
+                      help=f"only this one (may be given again): {', '.join(ACCEL_SECTIONS)}")  # fmt: skip
+    kind.add_argument("--threads", type=count, nargs="+", metavar="N", default=[1, 2],
+                      help="threads of both sides, one run for each (default: 1 2)")  # fmt: skip
+    kind.add_argument("--json", metavar="FILE", nargs="?", const="-", help="write the numbers to FILE too; alone: print JSON only")
+    kind.add_argument("--profile", metavar="MODEL", nargs="?", const="",
+                      help="instead, where the training steps of MODEL (cnn, gpt, 784 …; default: all) spend their time")  # fmt: skip
+    kind.set_defaults(command=accel)
+
+
+ACCEL_SECTIONS = ("matmul", "reference", "rows", "elementwise", "conv", "training", "compiling")
 
 
 def _add_digits(jobs: Any, command: Any) -> None:

@@ -22,7 +22,7 @@ from ..errors import (
     WorldError,
 )
 from ..world import backend, current_world, virtual_world
-from .arguments import EPILOG, add_train, count
+from .arguments import EPILOG, add_bench, add_train, count
 
 if TYPE_CHECKING:
     from .training import Job
@@ -74,11 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
         " Exit code 0 if all pass, else 1.",
     )  # fmt: skip
     check.set_defaults(command=_check)
-    bench = commands.add_parser("bench", help="measure how fast refflow is here")
-    bench.add_argument("what", choices=["eager", "runtime"],
-                       help="eager: a training step, one operation, the import; runtime: compiling plans, running actors")
-    bench.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    bench.set_defaults(command=_bench)
+    add_bench(commands, eager=_bench_eager, runtime=_bench_runtime, accel=_bench_accel)
     return parser
 
 
@@ -180,15 +176,26 @@ def _check(args: argparse.Namespace) -> int:
     return 0 if all(result.passed for result in results) else 1
 
 
-def _bench(args: argparse.Namespace) -> int:
+def _bench_eager(args: argparse.Namespace) -> int:
     from . import bench, report
 
     with _errors_said():
-        if args.what == "runtime":
-            from .bench_runtime import runtime
-
-            measures = runtime()
-        else:
-            measures = bench.eager()  # in worlds of its own: an error under MPI
+        measures = bench.eager()  # in worlds of its own: an error under MPI
     report.print_measures(measures, as_json=args.json)
     return 0
+
+
+def _bench_runtime(args: argparse.Namespace) -> int:
+    from . import bench_runtime, report
+
+    with _errors_said():
+        measures = bench_runtime.runtime()
+    report.print_measures(measures, as_json=args.json)
+    return 0
+
+
+def _bench_accel(args: argparse.Namespace) -> int:
+    with _errors_said():
+        from .bench_accel import accel
+
+        return accel(args.section, args.threads, args.json, args.profile)

@@ -62,12 +62,15 @@ def _ceiling(lo: int, hi: int, parts: int) -> tuple[int, ...]:
     return tuple(min(lo + i * size, hi) for i in range(parts + 1))
 
 
-def _right_to_left(shape: Any, mesh: Any, sbp: Any, coords: Any) -> Any:
-    box = [(0, n) for n in shape]
-    for parts, one, position in reversed(list(zip(mesh, sbp, coords))):
-        if isinstance(one, Split):
-            box[one.axis] = shards.cut(box[one.axis], parts, position)
-    return tuple(box)
+def _right_to_left(shape: Any, placement: Any, sbp: Any) -> Any:
+    made = {}
+    for rank in placement:
+        box = [(0, n) for n in shape]
+        for parts, one, position in reversed(list(zip(placement.mesh, sbp, placement.coords(rank)))):
+            if isinstance(one, Split):
+                box[one.axis] = shards.cut(box[one.axis], parts, position)
+        made[rank] = tuple(box)
+    return made
 
 
 def _sorted_ranks(ranks: Any) -> Any:
@@ -76,7 +79,7 @@ def _sorted_ranks(ranks: Any) -> Any:
 
 
 fault("the split by ceilings", law.boxes_are_the_plain_cut, everywhere, shards.balanced, _ceiling)
-fault("nested splits from right to left", law.boxes_are_the_plain_cut, everywhere, shards._box, _right_to_left)
+fault("nested splits from right to left", law.boxes_are_the_plain_cut, everywhere, shards.boxes, _right_to_left)
 fault("ranks sorted", law.rank_order_is_honoured, everywhere, _mesh, _sorted_ranks)
 
 # --- boxing ---------------------------------------------------------------------------------------------------------

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import assume, given
 
 import refflow as flow
 from refflow.graph.memory import place
-from refflow.graph.plan import DeadlockError, Memory, Plan, PlanBuilder
+from refflow.graph.plan import Memory, PlanBuilder
 from refflow.graph.proofs import verify
-from refflow.graph.proofs.expansion import expand
-from refflow.graph.proofs.liveness import order
-from refflow.graph.proofs.memory import _Reach, roots
 from refflow.runtime import schedules
 from refflow.runtime.run import Run
-
-from ..runtime.plans import plans
 
 
 def chain(length: int, *, gated: bool) -> PlanBuilder:
@@ -93,64 +87,3 @@ def test_a_training_step_needs_fewer_bytes():
         shared, apart = plan.verify(), alone.verify()
         assert shared.sound and apart.sound
         assert all(shared.bytes[rank].total < apart.bytes[rank].total for rank in plan.ranks)
-
-
-def slowly(plan: Plan) -> dict[int, Memory]:
-    """The places by PLAN-MEMORY to the letter: for each register each slot is tried, and each way searched."""
-    events = expand(plan)
-    sequence = order(events)
-    reach = _Reach(events, sequence)
-    taken_over = {into for task in plan.tasks for into, _ in task.in_place}
-
-    def write(register: int) -> int:
-        return events.fills(register, 0)[0]
-
-    def turn(one: int, two: int, tokens: int) -> bool:
-        released = {events.released_by(one, consumer, 0) for consumer in plan.registers[one].consumers}
-        before = [reach.before(event, write(two), tokens) for event in released]
-        return all(before) and (one != two or tokens > 0)
-
-    wanted = [
-        r for r in plan.registers
-        if r.kind == "data" and r.number == 1 and not r.initial and r.bytes and r.consumers
-        and roots(plan)[r.id] == r.id and r.id not in taken_over and events.filled_by(r.id) == 1
-    ]  # fmt: skip
-    slots: dict[int, list[list[int]]] = {}
-    for register in sorted(wanted, key=lambda r: sequence.index(write(r.id))):
-        here = slots.setdefault(plan.tasks[register.producer].rank, [])
-        free = [slot for slot in here if turn(slot[-1], register.id, 0) and turn(register.id, slot[0], 1)]
-        if not free:
-            here.append([register.id])
-        else:
-            min(free, key=lambda slot: abs(size(plan, slot) - register.bytes)).append(register.id)
-    places = {}
-    for block, rank in enumerate(sorted(slots)):
-        offset = 0
-        for slot in slots[rank]:
-            if len(slot) > 1:
-                places.update(dict.fromkeys(slot, Memory(block, offset)))
-                offset += size(plan, slot)
-    return places
-
-
-def size(plan: Plan, slot: list[int]) -> int:
-    return max(plan.registers[register].bytes for register in slot)
-
-
-@given(plans(ranks=2, most=7, static=True))
-def test_random_plans_are_placed_by_the_rule(plan):
-    """PLAN-MEMORY: rows of bits find the places that trying each slot and searching each way finds."""
-    single = plan.with_numbers({r.id: 1 for r in plan.registers if r.kind == "data" and not r.initial})
-    try:
-        expected = slowly(single)
-    except DeadlockError:
-        assume(False)
-    assert {r.id: r.memory for r in place(single).registers if r.memory is not None} == expected
-
-
-@pytest.mark.parametrize("length", [0, 1, 2, 9])
-@pytest.mark.parametrize("gated", [True, False])
-def test_chains_are_placed_by_the_rule(length, gated):
-    """PLAN-MEMORY."""
-    plan = chain(length, gated=gated).plan()
-    assert {r.id: r.memory for r in place(plan).registers if r.memory is not None} == slowly(plan)

@@ -111,20 +111,20 @@ def _version(name: str) -> str:
         return "absent"
 
 
-MISLEADING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+MISLEADING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 def in_clean_process(arguments: Sequence[str]) -> int | None:
-    """Starts the command again without the settings that slow the rival's BLAS down; its code, None where none are set.
+    """Starts the command again without settings that favour one side; its exit code, None where none are set.
 
-    They are read when the library is loaded, so a process that has it cannot take them back.
+    They are read when a library is loaded, so a process that has it cannot take them back.
     """
     found = [name for name in MISLEADING if name in os.environ]
     if not found:
         return None
     import subprocess
 
-    print(f"refflow: starting again without {', '.join(found)}: they change what NumPy's BLAS runs", file=sys.stderr)
+    print(f"refflow: starting again without {', '.join(found)}: they decide what a library runs when it is loaded", file=sys.stderr)
     environment = {name: value for name, value in os.environ.items() if name not in found}
     return subprocess.run([sys.executable, "-m", "refflow", *arguments], env=environment, check=False).returncode
 

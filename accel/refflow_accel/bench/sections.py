@@ -15,6 +15,7 @@ import numpy as np
 import refflow as flow
 from refflow.nn import functional as F
 from refflow.numerics import same_bits
+from refflow.world.devices import find_backend
 
 from ..cpu import kernels  # noqa: F401  (fills the table)
 from ..cpu.registry import NATIVE
@@ -45,8 +46,8 @@ def reference(threads: int, n: int = 512) -> Iterator[Ratio]:
         return
     case = Case(f"{n}^3", (), n, n, n)
     x, y = case.operands()
-    slow = flow.state.reference_backend().kernel("matmul")
-    ours = partial(flow.settings().backend("cpu").kernel("matmul"), x, y)
+    slow = find_backend("reference").kernel("matmul")
+    ours = partial(find_backend("numba").kernel("matmul"), x, y)
     wanted: list[Any] = []
     rival = race_once(lambda: wanted.append(slow(x, y)))
     if not same_bits(ours(), wanted[0]):
@@ -123,7 +124,7 @@ def training(threads: int, chosen: Sequence[twins.Twin] | None = None) -> Iterat
     for twin in twins.TWINS if chosen is None else chosen:
         graph, step = twins.ours(twin)
         rival = twins.theirs(twin, [parameter.detach().numpy() for parameter in graph.model.parameters()])
-        a, b = float(step().item()), float(rival())
+        a, b = step().item(), rival().item()
         if not abs(a - b) < 1e-3 * abs(b):
             raise AssertionError(f"{twin.name}: a loss of {a} here, {b} in PyTorch, from the same weights")
         contenders = {OURS: step, "PyTorch": rival}

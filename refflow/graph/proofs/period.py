@@ -131,30 +131,38 @@ def _components(events: Events) -> list[list[int]]:
     return found
 
 
+Way = tuple[int, int, int]  # an edge from an event: its target, weight and tokens
+Ways = dict[int, list[Way]]
+
+
 def _howard(events: Events, weights: list[int], component: list[int]) -> tuple[Fraction, list[int]]:
     """Policy iteration on one component: every event follows one edge; the best cycle of that choice gives a ratio and
     potentials; choices that raise a potential are taken until none does.
     """
-    inside = set(component)
-    edges = {v: [e for e in events.outgoing[v] if events.target[e] in inside] for v in component}
-    policy = {v: max(edges[v], key=lambda e: (weights[e], -events.tokens[e])) for v in component}
+    inside, targets, tokens = set(component), events.target, events.tokens
+    ways = {v: [(targets[e], weights[e], tokens[e]) for e in events.outgoing[v] if targets[e] in inside] for v in component}
+    into: dict[int, list[tuple[int, Way]]] = {v: [] for v in component}
+    for v, out in ways.items():
+        for way in out:
+            into[way[0]].append((v, way))
+    policy = {v: max(out, key=lambda way: (way[1], -way[2])) for v, out in ways.items()}
     while True:
-        ratio, cycle = _best_cycle(events, weights, policy, component)
+        ratio, cycle = _best_cycle(policy, component)
         p, q = ratio.numerator, ratio.denominator
-        value = _potentials(events, weights, policy, edges, cycle, p, q)
+        value = _potentials(policy, into, cycle, p, q)
         improved = False
-        for v in component:
-            for e in edges[v]:
-                gain = q * weights[e] - p * events.tokens[e] + value[events.target[e]]
-                if gain > value[v]:
-                    policy[v], value[v], improved = e, gain, True
+        for v, out in ways.items():
+            here = value[v]
+            for way in out:
+                target, weight, spent = way
+                gain = q * weight - p * spent + value[target]
+                if gain > here:
+                    policy[v], value[v], here, improved = way, gain, gain, True
         if not improved:
             return ratio, cycle
 
 
-def _best_cycle(
-    events: Events, weights: list[int], policy: dict[int, int], component: list[int]
-) -> tuple[Fraction, list[int]]:
+def _best_cycle(policy: dict[int, Way], component: list[int]) -> tuple[Fraction, list[int]]:
     """The cycle of the policy graph with the largest ratio."""
     best, chosen = Fraction(-1), []
     met: dict[int, int] = {}
@@ -163,51 +171,46 @@ def _best_cycle(
         while v not in met:
             met[v] = root
             path.append(v)
-            v = events.target[policy[v]]
+            v = policy[v][0]
         if met[v] == root:
             cycle = path[path.index(v) :]
-            tokens = sum(events.tokens[policy[u]] for u in cycle)
+            tokens = sum(policy[u][2] for u in cycle)
             if not tokens:
                 raise DeadlockError("a cycle of events without a token: prove liveness first")
-            ratio = Fraction(sum(weights[policy[u]] for u in cycle), tokens)
+            ratio = Fraction(sum(policy[u][1] for u in cycle), tokens)
             if ratio > best:
                 best, chosen = ratio, cycle
     return best, chosen
 
 
 def _potentials(
-    events: Events,
-    weights: list[int],
-    policy: dict[int, int],
-    edges: dict[int, list[int]],
-    cycle: list[int],
-    p: int,
-    q: int,
+    policy: dict[int, Way], into: dict[int, list[tuple[int, Way]]], cycle: list[int], p: int, q: int
 ) -> dict[int, int]:
     """The weight (time less ratio times tokens, times q) of each event's way to the cycle, which all are made to reach."""
-    into: dict[int, list[int]] = {v: [] for v in edges}
-    for out in edges.values():
-        for e in out:
-            into[events.target[e]].append(e)
+    following: dict[int, list[int]] = {}
+    for v, (target, _, _) in policy.items():
+        following.setdefault(target, []).append(v)
     value = {cycle[0]: 0}
     for v in reversed(cycle[1:]):
-        e = policy[v]
-        value[v] = q * weights[e] - p * events.tokens[e] + value[events.target[e]]
-    queue = list(value)
-    late: list[int] = []
-    while queue or late:  # events whose policy leads there keep it; the others are given an edge that does
-        forced = not queue
-        v = queue.pop() if queue else late.pop()
-        for e in into[v]:
-            u = events.source[e]
-            if u in value:
-                continue
-            if policy[u] == e or forced:
-                policy[u] = e
-                value[u] = q * weights[e] - p * events.tokens[e] + value[v]
-                queue.append(u)
-        if not forced:
+        target, weight, tokens = policy[v]
+        value[v] = q * weight - p * tokens + value[target]
+    queue, late = list(value), list[int]()
+    while len(value) < len(into):
+        if queue:  # events whose policy leads there keep it
+            v = queue.pop()
+            for u in following.get(v, ()):
+                if u not in value:
+                    _, weight, tokens = policy[u]
+                    value[u] = q * weight - p * tokens + value[v]
+                    queue.append(u)
             late.append(v)
+        else:  # the others are given an edge that does
+            v = late.pop()
+            for u, way in into[v]:
+                if u not in value:
+                    policy[u] = way
+                    value[u] = q * way[1] - p * way[2] + value[v]
+                    queue.append(u)
     return value
 
 
