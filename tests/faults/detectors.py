@@ -10,7 +10,7 @@ import numpy as np
 import refflow as flow
 from refflow import Tensor
 from refflow.ir import REGISTRY
-from refflow.layout import Split, boxes, broadcast, partial_sum
+from refflow.layout import Split, broadcast, partial_sum, shards
 from refflow.numerics import fma32, same_bits
 from refflow.ops.border import to_global
 from refflow.tensor.backward import grad
@@ -63,7 +63,7 @@ def boxes_are_the_plain_cut() -> None:
     for shape, mesh, sbp in [((5,), (4,), (S0,)), ((7,), (2, 3), (S0, S0)), ((7, 5), (2, 2), (Split(1), S0))]:
         array = np.arange(np.prod(shape)).reshape(shape)
         placement = mesh_of(mesh)
-        for rank, box in boxes(shape, placement, sbp).items():
+        for rank, box in shards.boxes(shape, placement, sbp).items():
             part = array
             for size, position, one in zip(mesh, placement.coords(rank), sbp):
                 part = cut(part, one.axis, size, position)
