@@ -144,7 +144,7 @@ fault("replicas not compared", law.unequal_replicas_are_refused, everywhere, bor
 
 # --- signatures -----------------------------------------------------------------------------------------------------
 
-_split, _exactness, _options = signature._split, signature._exactness, signature.options
+_split, _exactness, _admitted = signature._split, signature._exactness, signature.admitted
 
 
 def _folded_called_broadcast(*args: Any) -> Any:
@@ -159,7 +159,7 @@ def _any_letter(rule: Any, space: Any, axes: Any, mesh: Any) -> Any:
 
 
 def _cheap_always(rule: Any, space: Any, metas: Any, where: Any, policy: str) -> Any:
-    return _options(rule, space, metas, where, "cheap")
+    return _admitted(rule, space, metas, where, "cheap")
 
 
 def _reversing(rule: Any) -> dict[str, Any]:
@@ -192,7 +192,7 @@ fault(
     lambda *args: True,
 )
 fault("a folded letter's output called B", law.exact_marks("sum", (2,)), everywhere, _split, _folded_called_broadcast)
-fault("cheap signatures by default", law.default_policy_keeps_bits, everywhere, _options, _cheap_always)
+fault("cheap signatures by default", law.default_policy_keeps_bits, everywhere, _admitted, _cheap_always)
 fault("explicit boxing moves", law.explicit_boxing_refuses, everywhere, _refuse, lambda *args: None)
 
 # --- kernels --------------------------------------------------------------------------------------------------------
