@@ -8,6 +8,7 @@ primitive does.  The CPU's and CUDA's kernels are generated from the same chain.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True)
@@ -33,3 +34,9 @@ class Chain:
     def dtype(self, index: int) -> str:
         """The dtype of an input or a step."""
         return self.inputs[index] if index < len(self.inputs) else self.steps[index - len(self.inputs)].dtype
+
+
+@cache
+def single(op: str, dtypes: tuple[str, ...], to: str) -> Chain:
+    """The chain of one primitive on operands of these dtypes, with a result of dtype `to`."""
+    return Chain(dtypes, (Step(op, tuple(range(len(dtypes))), to),), (len(dtypes),))

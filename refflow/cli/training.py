@@ -24,7 +24,7 @@ from ..nn.module import Module
 from ..numerics import digest_many
 from ..optim import AdamW
 from ..optim.lr_scheduler import CosineAnnealingLR
-from ..state import default_generator, manual_seed
+from ..state import default_generator, manual_seed, settings
 from ..tensor.backward import no_grad
 from ..tensor.tensor import Tensor
 from ..world import current_world
@@ -264,20 +264,10 @@ def train(
     JOB-RESUME, JOB-SAVE, JOB-TRACE.
     """
     started = time.perf_counter()
-    if arrangement.placement.size > current_world().size:
-        raise AttributeValueError(
-            f"asked for {arrangement.placement.size} ranks, there are {current_world().size} ({current_world().describe()})"
-        )
-    tree = None if resume is None else read(job, resume, arrangement.placement)
     if save_every is not None and save_to is None:
         raise AttributeValueError("save-every needs --save, the file to write")
-    run = job.run(job.recipe(**asked) if tree is None else _continued(job, tree["recipe"], asked), arrangement, execution)
-    if tree is not None:
-        run.restore(tree)
-    goal = run.total if steps is None else steps
-    if not run.step <= goal <= run.total:
-        done = f", of which {run.step} are done" if run.step else ""
-        raise AttributeValueError(f"{run.recipe.epochs} epochs are {run.total} steps{done}; asked for are {goal} steps")
+    run = _begun(job, asked, arrangement, execution, resume)
+    goal = _goal(run, steps)
     if trace_to is not None and (run.graph is None or run.step == goal):
         raise AttributeValueError("there is a trace only of a graph that takes a step; add --graph, or leave --trace out")
     losses: list[tuple[int, Tensor]] = []
@@ -307,6 +297,35 @@ def train(
     )  # fmt: skip
 
 
+def _begun(
+    job: Job,
+    asked: Mapping[str, Any],
+    arrangement: Arrangement,
+    execution: Execution | None,
+    resume: str | os.PathLike[str] | None,
+) -> Run:
+    """A run at its first step, or where its checkpoint left it."""
+    world = current_world()
+    if arrangement.placement.size > world.size:
+        found = f"there are {world.size} ({world.describe()})"
+        raise AttributeValueError(f"asked for {arrangement.placement.size} ranks, {found}")
+    if resume is None:
+        return job.run(job.recipe(**asked), arrangement, execution)
+    tree = read(job, resume, arrangement.placement)
+    run = job.run(_continued(job, tree["recipe"], asked), arrangement, execution)
+    run.restore(tree)
+    return run
+
+
+def _goal(run: Run, steps: int | None) -> int:
+    """The step to train up to; `AttributeValueError` for one that is past the end, or done already."""
+    goal = run.total if steps is None else steps
+    if not run.step <= goal <= run.total:
+        done = f", of which {run.step} are done" if run.step else ""
+        raise AttributeValueError(f"{run.recipe.epochs} epochs are {run.total} steps{done}; asked for are {goal} steps")
+    return goal
+
+
 def speed(run: Run, steps: int, seconds: float) -> str:
     """How many units of the job `steps` steps took a second, in words."""
     return f"{steps * run.per_step / seconds:,.0f} {run.unit}/s" if steps and seconds > 0 else ""
@@ -314,8 +333,6 @@ def speed(run: Run, steps: int, seconds: float) -> str:
 
 def backend_in_force() -> str:
     """The name of the back end that computes on "cpu"."""
-    from ..state import settings
-
     return settings().backend("cpu").name
 
 

@@ -245,8 +245,8 @@ class Graph:
             held += [(name, id(cell), cell.value.meta) for name, cell in entries.items() if isinstance(cell, Tensor)]
         config, state = self.config, settings()
         return (
-            tuple(held), tuple(modes), config.accumulation_steps, config.zero_stage, config.amp_dtype, config.order, self._scaler is not None,
-            state.signatures, state.grad, config.keep_parts,
+            tuple(held), tuple(modes), config.accumulation_steps, config.zero_stage, config.amp_dtype, config.order,
+            self._scaler is not None, state.signatures, state.grad, config.keep_parts,
         )  # fmt: skip
 
     def _finite(self, flag: Value) -> bool:

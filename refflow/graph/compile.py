@@ -31,7 +31,8 @@ from .moves import Moves
 from .order import ORDERS, ordered
 from .plan import Plan
 from .proofs.messages import derive
-from .tasks import Payload, backend_of, ranks_of, varies
+from .tasks import Payload, backend_of, ranks_of
+from .time import varies
 
 UNIT = Machine(Fraction(1), Fraction(1), Fraction(1))
 """What register numbers are chosen for: a unit of time for a flop, for a byte moved, and for every action."""
@@ -170,6 +171,7 @@ class _Compiler(Moves):
         return found
 
     def _compute(self, node: Node) -> None:
+        """A primitive becomes a task on each rank: once a micro-step if anything of it varies, else once a call."""
         metas = tuple(value.meta for value in node.inputs)
         state = settings()
         lowered = lower(node.primitive, metas, node.attrs, state.signatures, False)

@@ -19,7 +19,8 @@ from ..layout import Partial, Split, box_shape, boxes, broadcast, within
 from ..numerics import identity
 from .logical import LogicalGraph, key
 from .refusal import needed_at_once
-from .tasks import Payload, Tasks, backend_of, layout_of, ranks_of, time_sbp, varies
+from .tasks import Payload, Tasks, backend_of, layout_of, ranks_of, time_sbp
+from .time import varies
 
 
 class Moves(Tasks):
@@ -137,6 +138,10 @@ class Moves(Tasks):
     def _step(
         self, name: str, step: Step, here: Mapping[int, int], meta: Meta, micro: bool, wave: int
     ) -> dict[int, int]:
+        """One step of a boxing: rank -> the register of what is assembled there; `here` holds what it is cut from.
+
+        A cut for each pair of ranks of which one has pieces the other wants, a message where they differ, an assembly.
+        """
         steps, backend = self.steps, backend_of(meta)
         wanted: dict[tuple[int, int], None] = {}
         for target, assembly in step.assemblies.items():

@@ -15,7 +15,7 @@ from ..layout import box_shape, boxes, broadcast
 from ..ops.border import logical_shape
 from ..tensor.tensor import Tensor
 from .logical import key
-from .time import TimedPlacement
+from .time import TimedPlacement, varies
 from .trace import Tracer, Unborn
 
 
@@ -71,7 +71,7 @@ def _since_together(value: Value, made_by: Mapping[int, Node]) -> list[Node]:
             continue
         found[node.order] = node
         if not _puts_together(node):
-            waiting += [v for v in node.inputs if key(v) not in seen and not _varies(v.meta)]
+            waiting += [v for v in node.inputs if key(v) not in seen and not varies(v.meta)]
             seen.update(map(key, node.inputs))
     concerned: set[int] = set()
     kept = []
@@ -84,11 +84,7 @@ def _since_together(value: Value, made_by: Mapping[int, Node]) -> list[Node]:
 
 def _puts_together(node: Node) -> bool:
     """Whether a node brings a value that varies over the micro-steps to B there."""
-    return node.primitive.name == "to_global" and _varies(node.inputs[0].meta) and not _varies(node.metas[0])
-
-
-def _varies(meta: Meta) -> bool:
-    return isinstance(meta.placement, TimedPlacement) and meta.sbp is not None and bool(meta.sbp[-1] != broadcast)
+    return node.primitive.name == "to_global" and varies(node.inputs[0].meta) and not varies(node.metas[0])
 
 
 def _again(tail: Sequence[Node], step: int, tracer: Tracer) -> dict[int, Value]:

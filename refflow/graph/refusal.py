@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ..boxing import format_sbp
 from ..ir import SPECIAL, Meta, Node, Value, bind_space, options, parse
-from ..layout import broadcast
 from .logical import LogicalGraph, Variable, key
-from .time import TimedPlacement, TooManySteps, input_sbp
+from .time import TooManySteps, input_sbp, varies
 
 TRIED = 4  # of the divisors of a batch that are no powers of two, from the largest down
 QUICK = 64  # so many micro-batches are traced soon
@@ -48,12 +47,8 @@ def _size(meta: Meta) -> str:
 def _readers(graph: LogicalGraph, value: Value) -> Iterator[Node]:
     """Those who read a value for work on single micro-batches come first."""
     found = [node for node in graph.nodes if key(value) in map(key, node.inputs)]
-    yield from (node for node in found if any(_varies(v.meta) for v in (*node.inputs, *node.outputs)))
+    yield from (node for node in found if any(varies(v.meta) for v in (*node.inputs, *node.outputs)))
     yield from found
-
-
-def _varies(meta: Meta) -> bool:
-    return isinstance(meta.placement, TimedPlacement) and meta.sbp is not None and bool(meta.sbp[-1] != broadcast)
 
 
 # --- where in the model -------------------------------------------------------------------------------------------

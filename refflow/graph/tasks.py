@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir import Meta, Node, Value
-from ..layout import Placement, boxes, broadcast, volume
+from ..layout import NdSbp, Placement, Sbp, boxes, volume
 from ..state import settings
 from .logical import LogicalGraph, key
 from .plan import PlanBuilder
 from .refusal import needed_at_once
-from .time import TimedPlacement
+from .time import TimedPlacement, varies
 
 Payload = Callable[..., Any]
 
@@ -82,24 +82,23 @@ class Tasks:
         return self.repeated[register]
 
 
-def varies(meta: Meta) -> bool:
-    """Whether a value differs from micro-step to micro-step."""
-    return bool(time_sbp(meta) != broadcast)
-
-
-def time_sbp(meta: Meta) -> Any:
+def time_sbp(meta: Meta) -> Sbp:
+    """The sbp of a value along the axis of micro-steps."""
     return layout_of(meta)[1][-1]
 
 
-def layout_of(meta: Meta) -> tuple[Placement, Any]:
+def layout_of(meta: Meta) -> tuple[Placement, NdSbp]:
+    """The placement of a value, with the axis of micro-steps, and its sbp there."""
     assert meta.placement is not None and meta.sbp is not None
     return meta.placement, meta.sbp
 
 
 def ranks_of(meta: Meta) -> tuple[int, ...]:
+    """The ranks that hold a value."""
     assert isinstance(meta.placement, TimedPlacement)
     return meta.placement.base.ranks
 
 
 def backend_of(meta: Meta) -> Any:
+    """The back end in force that computes where a value lies."""
     return settings().backend(layout_of(meta)[0].type)

@@ -50,6 +50,11 @@ class TimedPlacement(Placement):
         return f"{self.base} x {self.steps} micro-steps" if self.steps > 1 else str(self.base)
 
 
+def varies(meta: Meta) -> bool:
+    """Whether a value differs from micro-step to micro-step."""
+    return isinstance(meta.placement, TimedPlacement) and meta.sbp is not None and bool(meta.sbp[-1] != broadcast)
+
+
 def timed(placement: Placement, steps: int) -> TimedPlacement:
     """`placement` with the axis of micro-steps; one that has it already is left alone."""
     return placement if isinstance(placement, TimedPlacement) else TimedPlacement(placement, steps)

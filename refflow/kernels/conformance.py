@@ -7,8 +7,8 @@ in every dtype the reference's kernel serves, and the array operations of boxing
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class Case:
 
     name: str
     arrays: tuple[HostArray, ...]
-    attrs: Mapping[str, Any]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         operands = ", ".join(f"{array.dtype.name}{list(array.shape)}" for array in self.arrays)
@@ -56,16 +56,17 @@ class Report:
         return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
 
 
-def check_backend(backend: Backend) -> Report:
+def check_backend(backend: Backend, dtypes: Sequence[np.dtype[Any]] = DTYPES) -> Report:
     """Compares a back end with the reference, kernel by kernel; the report names every case that differs.
 
+    `dtypes`: those to draw operands from, where a primitive takes several.
     Raises BackendError naming the kernels that are missing.  Source: KER-CONFORM.
     """
     missing = [name for name in sorted(KERNELS) if not _has(backend, name)]
     if missing:
         raise BackendError(f"the back end '{backend.name}' has no kernel named {', '.join(map(repr, missing))}")
     reference, faults, asked = ReferenceBackend(), list(_copies(backend)), []
-    for case in cases():
+    for case in cases(dtypes):
         try:
             expected = reference.kernel(case.name)(*case.arrays, **case.attrs)
         except (RefflowError, TypeError, ValueError):
@@ -118,26 +119,27 @@ def _copies(backend: Backend) -> Iterator[str]:
 # --- cases ------------------------------------------------------------------------------------------------------------
 
 
-def cases() -> Iterator[Case]:
-    """Every sample of every primitive that has a kernel, then the array operations, in all dtypes."""
+def cases(dtypes: Sequence[np.dtype[Any]] = DTYPES) -> Iterator[Case]:
+    """Every sample of every primitive that has a kernel, then the array operations, in these dtypes."""
     from .. import ops  # noqa: F401  (declares the primitives)
     from ..ir import REGISTRY
 
     for name in sorted(REGISTRY.keys() & KERNELS.keys()):
         for sample in REGISTRY[name].samples:
             open_ = bool(sample.shapes) and (not sample.dtypes or "" in sample.dtypes)
-            for dtype in DTYPES if open_ else DTYPES[:1]:
+            for dtype in dtypes if open_ else dtypes[:1]:
                 named = sample.dtypes or ("",) * len(sample.shapes)
                 arrays = tuple(
                     _operand(name, i, shape, np.dtype(own) if own else dtype, sample.below)
                     for i, (shape, own) in enumerate(zip(sample.shapes, named, strict=True))
                 )
-                yield Case(name, arrays, _attrs(name, arrays, dict(sample.attrs)))
-    for dtype in DTYPES:
+                yield Case(name, arrays, _attrs(name, sample.attrs))
+    for dtype in dtypes:
         yield from _array_operations(dtype)
 
 
 def _operand(name: str, i: int, shape: tuple[int, ...], dtype: np.dtype[Any], below: Mapping[int, int]) -> HostArray:
+    """Operand i of a sample: any values, but indices `below` an extent, and nothing that integer kernels refuse."""
     if i in below:
         return np.asarray(np.arange(math.prod(shape)).reshape(shape) * 7 % below[i]).astype(dtype)
     array = values(shape, dtype, i)
@@ -146,13 +148,11 @@ def _operand(name: str, i: int, shape: tuple[int, ...], dtype: np.dtype[Any], be
     return array
 
 
-def _attrs(name: str, arrays: tuple[HostArray, ...], attrs: dict[str, Any]) -> dict[str, Any]:
-    """Attributes as a kernel receives them: a draw also has its seed, a local shape is told."""
+def _attrs(name: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes as a kernel receives them: a draw also has its seed and stream."""
     from ..ir import REGISTRY
 
-    if REGISTRY[name].random:
-        attrs = {"seed": 0x9E3779B97F4A7C15, "stream": 3, **attrs}
-    return attrs
+    return {**({"seed": 0x9E3779B97F4A7C15, "stream": 3} if REGISTRY[name].random else {}), **attrs}
 
 
 def _array_operations(dtype: np.dtype[Any]) -> Iterator[Case]:

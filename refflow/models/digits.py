@@ -10,7 +10,7 @@ from ..nn import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential
 
 
 def mlp() -> Sequential:
-    """Four linear layers, 64-128-128-128-10."""
+    """Four linear layers, 64-128-128-128-10: images (n, 1, 8, 8) -> scores (n, 10), float32.  Source: JOB-DIGITS."""
     return Sequential(
         Flatten(),
         Linear(64, 128), ReLU(),
@@ -21,7 +21,7 @@ def mlp() -> Sequential:
 
 
 def cnn() -> Sequential:
-    """Two convolutions of 3 by 3 with pooling, 16 and 32 channels, and a linear layer."""
+    """Two convolutions of 3 by 3 with pooling, 16 and 32 channels, and a linear layer: (n, 1, 8, 8) -> (n, 10), float32."""
     return Sequential(
         Conv2d(1, 16, 3, padding=1), ReLU(), MaxPool2d(2),
         Conv2d(16, 32, 3, padding=1), ReLU(), MaxPool2d(2),

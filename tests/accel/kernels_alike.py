@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from refflow_accel.cpu import abi
+from refflow_accel.cpu import (
+    abi,
+    kernels,  # noqa: F401  (fills the table)
+)
 from refflow_accel.cpu.registry import NATIVE
 
 from refflow.kernels.reference import KERNELS

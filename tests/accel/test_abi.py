@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-import refflow as flow
 from refflow_accel import cache
 from refflow_accel.cpu import abi
 from refflow_accel.cpu.abi import CALL, Refused, entry, f32, f32s, f64, i8s, i64, i64s, u16s
+
+import refflow as flow
 
 
 @entry
@@ -38,14 +38,14 @@ def launched(longs: list[int], tasks: int | None = None, cost: float = 1.0) -> l
     return [float(x) for x in out]
 
 
-def test_every_kind_of_argument_arrives() -> None:
+def test_every_kind_of_argument_arrives() -> None:  # ACC-ABI
     assert launched([1, 2, 3]) == [1107.75, 1108.75, 1109.75]
     assert launched([1, 2, 3], tasks=2) == [1107.75, 1108.75, 0.0]
     assert launched([1], tasks=0) == [0.0]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_refused_data_are_told_from_any_thread(threads: int) -> None:
+def test_refused_data_are_told_from_any_thread(threads: int) -> None:  # ACC-ABI, ACC-THREADS
     before = abi.set_threads(threads)
     try:
         assert launched(list(range(10)), cost=abi.WORTH * 4) == [1106.75 + i for i in range(10)]
@@ -57,11 +57,11 @@ def test_refused_data_are_told_from_any_thread(threads: int) -> None:
 
 
 @pytest.mark.parametrize(("tasks", "cost", "ranges"), [(1, 1e9, 1), (100, 1.0, 1), (100, 1e3, 3), (100, 1e9, 64)])
-def test_small_work_is_not_cut(tasks: int, cost: float, ranges: int) -> None:
+def test_small_work_is_not_cut(tasks: int, cost: float, ranges: int) -> None:  # ACC-THREADS
     assert abi.parts(tasks, cost) == ranges
 
 
-def test_bits_do_not_depend_on_threads() -> None:
+def test_bits_do_not_depend_on_threads() -> None:  # ACC-THREADS
     rng = np.random.default_rng(0)
     a = rng.standard_normal((130, 200)).astype(np.float32)
     results = []
@@ -77,13 +77,13 @@ def test_bits_do_not_depend_on_threads() -> None:
         assert all(flow.same_bits(one, two) for one, two in zip(results[0], other, strict=True))
 
 
-def test_refflow_does_not_import_numba() -> None:
+def test_refflow_does_not_import_numba() -> None:  # ACC-CUDA-BACKEND
     code = "import sys, refflow, refflow_accel; print('numba' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "False"
 
 
-def test_other_sources_have_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_sources_have_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-CACHE
     monkeypatch.setenv("REFFLOW_CACHE", str(tmp_path / "kept"))
     cache.folder.cache_clear()
     here = cache.folder()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from refflow.errors import BackendError
 from refflow.kernels import ReferenceBackend
 from refflow.kernels.conformance import check_backend
 from refflow.kernels.reference import KERNELS
+from refflow.numerics.dtypes import DTYPES
 from tests.loopback import LoopbackBackend
 
 # Every other kernel is native; a change of this table is a change to be seen.
@@ -30,9 +33,10 @@ def test_every_kernel_is_there(name: str) -> None:  # ACC-BACKEND
     assert callable(NumbaBackend().kernel(name))
 
 
-@pytest.mark.slow
 def test_the_back_end_conforms() -> None:  # KER-CONFORM
-    report = check_backend(NumbaBackend())
+    """In three dtypes, for every kernel is compiled for each of its dtypes; in all of them under the profile `long`."""
+    some = (np.dtype("float32"), np.dtype("int64"), np.dtype("bool"))
+    report = check_backend(NumbaBackend(), DTYPES if os.environ.get("HYPOTHESIS_PROFILE") == "long" else some)
     assert report.passed, str(report)
 
 

@@ -31,38 +31,9 @@ def interesting(dtype: str) -> Array:
     if dtype == "bool":
         return np.array([True, False])
     if dtype in FLOATS:
-        some = [
-            0.5,
-            1.5,
-            2.5,
-            -0.5,
-            -2.5,
-            3.0,
-            -7.0,
-            1e-3,
-            88.9,
-            -104.2,
-            11.5,
-            255.5,
-            65519.0,
-            65520.0,
-            1e30,
-            -1e-40,
-            2.0**-24,
-        ]
-        wide = [
-            127.5,
-            -128.9,
-            128.0,
-            2.0**31,
-            -(2.0**31),
-            2.0**63,
-            -(2.0**63),
-            2.0**53 + 2,
-            -0.99,
-            2.0**-25,
-            1.0 + 2.0**-9,
-        ]
+        some = [0.5, 1.5, 2.5, -0.5, -2.5, 3.0, -7.0, 1e-3, 88.9, -104.2, 11.5, 255.5, 65519.0, 65520.0, 1e30, -1e-40]
+        wide = [127.5, -128.9, 128.0, 2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 2.0**53 + 2, -0.99, 2.0**-24, 2.0**-25]
+        wide += [1.0 + 2.0**-9]
         return np.concatenate([special_values(kind), cast(np.array(some + wide), dtype=kind)])
     ends = np.iinfo(kind)
     some = [0, 1, 2, 3, 7, 10, ends.min, ends.min + 1, ends.max, ends.max - 1, ends.max // 3]
@@ -164,7 +135,7 @@ def test_a_refusal_nobody_reads_is_still_one() -> None:  # ACC-CHAIN
         apply_chain(abi.CALL, chain, np.ones(3, np.int32), np.zeros(3, np.int32))
 
 
-def test_the_back_end_falls_back() -> None:
+def test_the_back_end_falls_back() -> None:  # ACC-BACKEND, ACC-EXPRESSION
     x = np.array([0.5, 2.0])
     assert_same(BACKEND.kernel("exp")(x), reference("exp", (x,), "float64"))
     assert not chain_serves(Chain(("float64",), (Step("exp", (0,), "float64"),), (1,)))

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refflow_accel.program import lower as lowering_module
+from refflow_accel.program.layout import Span, place
+from refflow_accel.program.lower import HostStep
 
 import refflow as flow
 from refflow.errors import AttributeValueError, BackendError, DataError
 from refflow.graph.trace import tensors_in
-from refflow_accel.program import lower as lowering_module
-from refflow_accel.program.layout import Span, place
-from refflow_accel.program.lower import HostStep
 from tests.graph.running import B, Of, S, bits
 from tests.graph.test_programs import cases, differentiated
 from tests.strategies import examples
@@ -70,7 +70,7 @@ def check(case: Any, steps: int = 1) -> None:
 
 @examples(25)
 @given(cases(1))
-def test_random_programs_on_the_host(case: Any) -> None:
+def test_random_programs_on_the_host(case: Any) -> None:  # ACC-PROGRAM, ACC-LOWER
     with on_host():
         check(case)
 
@@ -78,7 +78,7 @@ def test_random_programs_on_the_host(case: Any) -> None:
 @pytest.mark.slow
 @examples(6)
 @given(cases(1))
-def test_random_programs_natively(case: Any) -> None:
+def test_random_programs_natively(case: Any) -> None:  # ACC-PROGRAM
     check(case)
 
 
@@ -135,11 +135,11 @@ def train(backend: str, runtime: str | None, *, ranks: int = 1, micro: int = 1, 
     ],
     ids=str,
 )  # fmt: skip
-def test_training_gives_the_bits_of_the_interpreter(arrangement: Any) -> None:
+def test_training_gives_the_bits_of_the_interpreter(arrangement: Any) -> None:  # ACC-PROGRAM, ACC-RECORD
     assert train("numba", "compiled", **arrangement) == train("reference", "sequential", **arrangement)
 
 
-def test_one_rank_and_many_compiled_agree() -> None:
+def test_one_rank_and_many_compiled_agree() -> None:  # ACC-PROGRAM, GRAPH-RUNTIME
     assert train("numba", None) == train("numba", None, ranks=4) == train("reference", "actors", ranks=2)
 
 
@@ -172,7 +172,7 @@ def numba() -> Any:
         yield
 
 
-def test_kept_values_never_change(numba: None) -> None:
+def test_kept_values_never_change(numba: None) -> None:  # ACC-PROGRAM
     graph = Step(one([8.0, 0.0, -4.0]))
     x = one([0.0, 0.0, 0.0])
     kept = []
@@ -183,7 +183,7 @@ def test_kept_values_never_change(numba: None) -> None:
     assert [loss.item() for loss, _, _ in kept] == [40.0 / 4**i for i in range(8)]
 
 
-def test_buffers_are_used_again(numba: None) -> None:
+def test_buffers_are_used_again(numba: None) -> None:  # ACC-PROGRAM
     graph = Step(one(np.ones(1000)))
     x = one(np.zeros(1000))
     for _ in range(3):
@@ -196,7 +196,7 @@ def test_buffers_are_used_again(numba: None) -> None:
     assert all(len(buffers) == 2 for buffers in before.values())
 
 
-def test_values_from_elsewhere_are_seen(numba: None) -> None:
+def test_values_from_elsewhere_are_seen(numba: None) -> None:  # ACC-PROGRAM
     graph = Step(one([8.0, 2.0]))
     x = one([0.0, 0.0])
     for _ in range(3):
@@ -207,7 +207,7 @@ def test_values_from_elsewhere_are_seen(numba: None) -> None:
     assert graph.held.w.tolist() == [0.5, 8.0]
 
 
-def test_two_variables_that_share_memory_are_two(numba: None) -> None:
+def test_two_variables_that_share_memory_are_two(numba: None) -> None:  # ACC-RECORD
     shared = one([1.0, 2.0])
 
     class Two(flow.nn.Graph):
@@ -228,13 +228,13 @@ def test_two_variables_that_share_memory_are_two(numba: None) -> None:
     assert graph.held.a.tolist() == [-3.0, -2.0] and graph.held.b.tolist() == [9.0, 10.0]
 
 
-def test_one_tensor_given_twice(numba: None) -> None:
+def test_one_tensor_given_twice(numba: None) -> None:  # ACC-RECORD
     graph = Of(lambda x, y: x * 2.0 - y, 1, "compiled")
     a, b = one([3.0]), one([5.0])
     assert [graph(a, a).tolist(), graph(a, b).tolist(), graph(b, a).tolist()] == [[3.0], [1.0], [7.0]]
 
 
-def test_bad_data_are_told_and_change_nothing(numba: None) -> None:
+def test_bad_data_are_told_and_change_nothing(numba: None) -> None:  # ACC-PROGRAM
     table = flow.nn.Embedding(4, 3).to_global(flow.placement("cpu", [0]), B)
 
     class Train(flow.nn.Graph):
@@ -260,14 +260,14 @@ def test_bad_data_are_told_and_change_nothing(numba: None) -> None:
     graph(good)
 
 
-def test_size_0_and_0_d(numba: None) -> None:
+def test_size_0_and_0_d(numba: None) -> None:  # ACC-LOWER
     graph = Of(lambda x, s: (x * s, x.sum() + s, flow.cat([x, x], 0).exp()), 1, "compiled")
     for _ in range(3):
         a, b, c = graph(one(np.zeros((0, 3))), one(2.5))
         assert a.shape == (0, 3) and c.shape == (0, 3) and b.item() == 2.5
 
 
-def test_a_result_that_is_an_input_or_a_constant(numba: None) -> None:
+def test_a_result_that_is_an_input_or_a_constant(numba: None) -> None:  # ACC-FOLD, ACC-LOWER
     constant = one([7.0])
     graph = Of(lambda x: (x, constant, flow.ones_like(x) + 1.0, x.reshape(1, 2)), 1, "compiled")
     for i in range(3):
@@ -275,9 +275,8 @@ def test_a_result_that_is_an_input_or_a_constant(numba: None) -> None:
         assert (a.tolist(), b.tolist(), c.tolist(), d.tolist()) == ([i, 1.0], [7.0], [2.0, 2.0], [[i, 1.0]])
 
 
-def test_what_runs_where() -> None:
+def test_what_runs_where() -> None:  # GRAPH-RUNTIME
     x = one([1.0])
-    assert Of(lambda x: x + x, 1, "compiled")._last is None
     with pytest.raises(BackendError, match="compiles graphs"):
         Of(lambda x: x + x, 1, "compiled")(x)
     with pytest.raises(AttributeValueError, match="'fast'"):
@@ -291,7 +290,7 @@ def test_what_runs_where() -> None:
         assert graph.last_run is not None and graph.last_run.events
 
 
-def test_programs_die_with_their_graph(numba: None) -> None:
+def test_programs_die_with_their_graph(numba: None) -> None:  # ACC-PROGRAM
     graph = Step(one([1.0]))
     for _ in range(3):
         graph(one([0.0]))
@@ -305,7 +304,7 @@ def test_programs_die_with_their_graph(numba: None) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 20), st.integers(0, 20)), max_size=30))
-def test_no_two_arrays_alive_share_a_byte(drawn: list[tuple[int, int, int]]) -> None:
+def test_no_two_arrays_alive_share_a_byte(drawn: list[tuple[int, int, int]]) -> None:  # ACC-ARENA
     spans = [Span(size, min(a, b), max(a, b)) for size, a, b in drawn]
     offsets, size = place(spans)
     for i, one in enumerate(spans):
@@ -317,7 +316,7 @@ def test_no_two_arrays_alive_share_a_byte(drawn: list[tuple[int, int, int]]) -> 
             assert not together or apart or not one.size or not other.size
 
 
-def test_chains_are_made_and_constants_folded(numba: None) -> None:
+def test_chains_are_made_and_constants_folded(numba: None) -> None:  # ACC-FUSE, ACC-FOLD, ACC-TRANSPOSED
     graph = Of(lambda x, y: ((x * 2.0 + 1.0).tanh() - y, x.matmul(y.T).T), 1, "compiled")
     x, y = one(np.ones((3, 4))), one(np.ones((3, 4)))
     for _ in range(2):

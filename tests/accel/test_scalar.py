@@ -214,6 +214,26 @@ def test_every_half_is_decoded_and_encoded(half: str) -> None:  # ACC-SCALAR
         assert same_bits(patterns.view(dtype), dtypes.cast(x, dtype)), form
 
 
+def test_the_cpus_own_halves_are_those_of_the_text() -> None:  # NUM-HALF
+    from refflow_accel.cpu import halves
+
+    x = np.concatenate([PATTERNS.view(np.float16).astype(np.float32), inputs("", 20_000)])
+    for half, dtype in HALVES.items():
+        encode, decode = getattr(halves, f"{half}_encode"), getattr(halves, f"{half}_decode")
+
+        @numba.njit(error_model="numpy")  # type: ignore[untyped-decorator]
+        def run(patterns: Any, wide: Any, x: Any, made: Any) -> None:
+            for i in range(patterns.size):
+                wide[i] = decode(patterns[i])  # noqa: B023
+            for i in range(x.size):
+                made[i] = encode(x[i])  # noqa: B023
+
+        wide, made = np.empty(PATTERNS.size, np.float32), np.empty(x.size, np.uint16)
+        run(PATTERNS, wide, x, made)
+        assert same_bits(wide, PATTERNS.view(dtype).astype(np.float32))
+        assert same_bits(made.view(dtype), dtypes.cast(x, dtype))
+
+
 @given(st.floats(width=64))
 @example(65519.99999999999)
 @example(65520.0)
@@ -285,6 +305,19 @@ def test_pairs(name: str) -> None:  # ACC-SCALAR
         assert same_bits(np.float64(wide), getattr(order, name)(x[::31].astype(np.float64), y[::31].astype(np.float64)))
 
 
+@pytest.mark.parametrize("name", ["floor_divide", "remainder", "pow"])
+def test_integers_divide_and_raise(name: str) -> None:  # ACC-SCALAR, NUM-DIVISION
+    ends = [-(2**63), -(2**63) + 1, -7, -2, -1, 0, 1, 2, 3, 10, 2**62, 2**63 - 1]
+    x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(np.int64(ends), np.int64(ends)))
+    good = y >= 0 if name == "pow" else y != 0
+    x, y = x[good], y[good] % 70 if name == "pow" else y[good]
+    whole = {"floor_divide": "whole_quotient", "remainder": "whole_remainder", "pow": "whole_power"}[name]
+    for functions in (cpu(), python()):
+        found = np.array([functions[whole](a, b) for a, b in zip(x, y)], np.int64)
+        with np.errstate(all="ignore"):
+            assert same_bits(found, KERNELS[name](x, y))
+
+
 def test_fma_rounds_once() -> None:  # ACC-SCALAR
     fma32 = cpu()["exp"].py_func.__globals__["fma32"]
     compiled = numba.njit(lambda x, y, z: fma32(x, y, z))
@@ -318,15 +351,15 @@ def test_runs_of_random_numbers(start: int, n: int) -> None:  # ACC-BLOCK
     index = np.arange(start, start + n, dtype=np.uint64)
     key = (np.uint64(seed).astype(np.int64), np.int64(stream))
     whole, real = np.empty(n, np.int64), np.empty(n, np.float32)
-    draws.bits_block(start, *key, whole, n)
+    draws.bits_block(start, *key, 0, 0, whole, n)
     assert (whole == philox.random_bits(index, seed, stream)).all()
-    draws.uniform_block(start, *key, real, n)
+    draws.uniform_block(start, *key, 0, 0, real, n)
     assert same_bits(real, philox.uniform(index, seed, stream))
-    draws.normal_block(start, *key, real, n)
+    draws.normal_block(start, *key, 0, 0, real, n)
     want = philox.normal(index, seed, stream) if n else real
     assert same_bits(real, want)
     for low, span in ((-5, 1 << 32), (3, 10), (0, 1)):
-        draws.integers_block(start, low, span, *key, whole, n)
+        draws.integers_block(start, *key, low, span, whole, n)
         assert (whole == philox.integers(index, low, low + span, seed, stream)).all()
     with np.errstate(all="ignore"):
         assert same_bits(np.float32([python()["normal"](np.int64(i), *key) for i in index[:9]]), want[:9])

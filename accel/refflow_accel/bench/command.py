@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-import refflow as flow
+from refflow.world import backend, virtual_world
 
 from . import profile, sections
 from .ratios import Ratio, table
@@ -50,8 +50,8 @@ def bench(
     blas = "none"
     for count in threads:
         with ExitStack() as stack:
-            stack.enter_context(flow.virtual_world(1))
-            stack.enter_context(flow.backend("numba"))
+            stack.enter_context(virtual_world(1))
+            stack.enter_context(backend("numba"))
             blas = stack.enter_context(pinned(count))
             pin_torch(count)
             for name in names:
@@ -79,7 +79,7 @@ def report(found: list[Ratio], where: dict[str, Any], json_to: str | None) -> No
 def profiled(which: str) -> None:
     """Prints where the training steps whose name contains `which` spend their time."""
     console = Console(width=200 if not sys.stdout.isatty() else None)
-    with flow.virtual_world(1), flow.backend("numba"):
+    with virtual_world(1), backend("numba"):
         for name, costs in sections.profiles(which):
             console.print(profile.table(costs, name))
 

@@ -8,39 +8,44 @@ from typing import Any
 
 import numpy as np
 
-import refflow as flow
+from refflow.functional.creation import tensor
+from refflow.graph.api import Graph
+from refflow.layout import Placement, broadcast
+from refflow.nn import Parameter, ParameterList
+from refflow.optim import AdamW
+from refflow.tensor.tensor import Tensor
 
 from ..program import CompiledProgram
 from ..program.local import LocalCall
 from ..program.passes import CHAIN
 
 
-class Of(flow.nn.Graph):
+class Of(Graph):
     """The graph of a function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self._function = function
 
-    def build(self, *tensors: flow.Tensor) -> Any:
+    def build(self, *tensors: Tensor) -> Any:
         return self._function(*tensors)
 
 
-class Decay(flow.nn.Graph):
+class Decay(Graph):
     """AdamW on one parameter whose gradient is a given tensor."""
 
-    def __init__(self, parameter: flow.nn.Parameter) -> None:
+    def __init__(self, parameter: Parameter) -> None:
         super().__init__()
-        self.held = flow.nn.ParameterList([parameter])
-        self.add_optimizer(flow.optim.AdamW([parameter]))
+        self.held = ParameterList([parameter])
+        self.add_optimizer(AdamW([parameter]))
 
-    def build(self, gradient: flow.Tensor) -> flow.Tensor:
+    def build(self, gradient: Tensor) -> Tensor:
         loss = (self.held[0] * gradient).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
 
-def program_of(graph: flow.nn.Graph) -> CompiledProgram:
+def program_of(graph: Graph) -> CompiledProgram:
     """The compiled program of a graph's last call; it must have one, and have run natively."""
     assert graph._last is not None
     ((_, program),) = graph._last.programs.values()
@@ -48,16 +53,16 @@ def program_of(graph: flow.nn.Graph) -> CompiledProgram:
     return program
 
 
-def whole(array: np.ndarray[Any, Any]) -> flow.Tensor:
+def whole(array: np.ndarray[Any, Any]) -> Tensor:
     """A tensor of one rank."""
-    return flow.tensor(array, placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast)
+    return tensor(array, placement=Placement("cpu", [0]), sbp=broadcast)
 
 
 @dataclass(frozen=True)
 class Rows:
     """Kernels of a program, to be run again on memory that the program keeps."""
 
-    graph: flow.nn.Graph
+    graph: Graph
     runs: Sequence[Callable[[], Any]]
 
     def __call__(self) -> None:
@@ -72,7 +77,7 @@ def rows_of(function: Callable[..., Any], *arrays: np.ndarray[Any, Any]) -> Rows
 
 def rows_of_adamw(parameter: np.ndarray[Any, Any]) -> Rows:
     """The one kernel of AdamW's step."""
-    held = flow.nn.Parameter(whole(parameter))
+    held = Parameter(whole(parameter))
     return _rows(Decay(held), [whole(parameter)], is_adamw)
 
 
@@ -81,7 +86,7 @@ def is_adamw(call: LocalCall) -> bool:
     return call.name == CHAIN and any(step.op == "sqrt" for step in call.attrs["chain"].steps)
 
 
-def _rows(graph: flow.nn.Graph, inputs: Sequence[flow.Tensor], wanted: Callable[[LocalCall], bool]) -> Rows:
+def _rows(graph: Graph, inputs: Sequence[Tensor], wanted: Callable[[LocalCall], bool]) -> Rows:
     for _ in range(4):  # state is made, the call recorded, and then twice native: a variable has two arrays
         graph(*inputs)
     return Rows(graph, [run for call, _, run in program_of(graph).pieces()[1] if wanted(call)])

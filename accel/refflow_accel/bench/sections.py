@@ -6,13 +6,12 @@ it is the rival; `NEEDS_TORCH` names the sections that have no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-import refflow as flow
 from refflow.nn import functional as F
 from refflow.numerics import same_bits
 from refflow.world.devices import find_backend
@@ -24,7 +23,7 @@ from .matmul import SQUARES, TRAINING, Case
 from .native import program_of, rows_of, rows_of_adamw
 from .profile import Cost, profile
 from .ratios import OURS, Ratio, compared, told
-from .rounds import Recorded, race
+from .rounds import Recorded
 
 Section = Callable[[int], Iterator[Ratio]]
 WIDE = 1024  # rows and columns of what is summed, normalised, updated
@@ -36,34 +35,21 @@ def matmul(threads: int, cases: Sequence[Case] | None = None) -> Iterator[Ratio]
         x, y = case.operands()
         out, call = np.matmul(x, y), Recorded()
         NATIVE["matmul"](call, x, y)
-        contenders = {OURS: call.program(), "NumPy": partial(np.matmul, x, y, out=out)}
+        contenders: dict[str, Callable[[], Any]] = {OURS: call.program(), "NumPy": partial(np.matmul, x, y, out=out)}
         yield from compared("matmul", f"matmul {case.name}", threads, contenders)
 
 
 def reference(threads: int, n: int = 512) -> Iterator[Ratio]:
-    """A product of n-cubed against the reference's kernel: the same bits, and how much sooner.  One thread."""
-    if threads != 1:
-        return
+    """A product of n-cubed against the reference's kernel, which takes one thread: the same bits, and how much sooner."""
     case = Case(f"{n}^3", (), n, n, n)
     x, y = case.operands()
-    slow = find_backend("reference").kernel("matmul")
-    ours = partial(find_backend("numba").kernel("matmul"), x, y)
-    wanted: list[Any] = []
-    rival = race_once(lambda: wanted.append(slow(x, y)))
-    if not same_bits(ours(), wanted[0]):
+    contenders: dict[str, Callable[[], Any]] = {
+        OURS: partial(find_backend("numba").kernel("matmul"), x, y),
+        "reference": partial(find_backend("reference").kernel("matmul"), x, y),
+    }
+    if not same_bits(*(contender() for contender in contenders.values())):
         raise AssertionError(f"matmul {case.name}: not the reference's bits")
-    found = race({OURS: ours}, 1)[OURS]
-    target = 1000 if n >= 512 else None
-    yield Ratio("reference", f"matmul {case.name}", 1, found.seconds, "reference", rival, found.spread, target)
-
-
-def race_once(function: Callable[[], Any]) -> float:
-    """Seconds of one call, which takes long."""
-    import time
-
-    begin = time.process_time()
-    function()
-    return time.process_time() - begin
+    yield from compared("reference", f"matmul {case.name}", threads, contenders, target=1000 if n == 512 else None)
 
 
 def rows(threads: int, n: int = WIDE) -> Iterator[Ratio]:
@@ -79,7 +65,7 @@ def rows(threads: int, n: int = WIDE) -> Iterator[Ratio]:
          lambda x, w, b: torch_functional().layer_norm(x, (n,), w, b)),
     ]  # fmt: skip
     for name, function, arrays, numpy, theirs in cases:
-        rivals = {"NumPy": numpy} if numpy is not None else {}
+        rivals = {} if numpy is None else {"NumPy": numpy}
         yield from _with_torch("rows", f"{name}, {n} x {n}", threads, function, arrays, rivals, theirs)
 
 
@@ -98,7 +84,7 @@ def elementwise(threads: int, n: int = WIDE) -> Iterator[Ratio]:
 
 def _with_torch(
     section: str, name: str, threads: int, ours: Callable[..., Any], arrays: tuple[Any, ...],
-    rivals: dict[str, Callable[[], Any]], theirs: Callable[..., Any],
+    rivals: Mapping[str, Callable[[], Any]], theirs: Callable[..., Any],
 ) -> Iterator[Ratio]:  # fmt: skip
     """Ours as native rows, NumPy where it has one function for it, PyTorch where it is installed."""
     contenders: dict[str, Callable[[], Any]] = {OURS: rows_of(ours, *arrays), **rivals}

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-import refflow as flow
 from refflow.cli.gpt import next_character_loss
+from refflow.functional.creation import tensor
+from refflow.graph.api import Graph
+from refflow.layout import Placement, broadcast
 from refflow.models import GPT, cnn
+from refflow.nn import Linear, Module, ReLU, Sequential
 from refflow.nn.functional import cross_entropy
+from refflow.optim import SGD, AdamW
+from refflow.state import manual_seed
+from refflow.tensor.tensor import Tensor
 
 Step = Callable[[], Any]
 BATCH = 64
@@ -27,24 +34,24 @@ class Twin:
 
     name: str
     target: float
-    model: Callable[[], flow.nn.Module]
+    model: Callable[[], Module]
     theirs: Callable[[], Any]
-    loss: Callable[[flow.Tensor, flow.Tensor], flow.Tensor]
+    loss: Callable[[Tensor, Tensor], Tensor]
     batch: Callable[[], tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]
     adam: bool = False
 
 
-class TrainingGraph(flow.nn.Graph):
+class TrainingGraph(Graph):
     """Forward, backward and the optimizer's step; the runtime is left to the graph."""
 
     def __init__(self, twin: Twin) -> None:
         super().__init__()
         self.model, self.loss = twin.model(), twin.loss
-        self.model.to_global(flow.placement("cpu", [0]), flow.sbp.broadcast)
+        self.model.to_global(Placement("cpu", [0]), broadcast)
         weights = self.model.parameters()
-        self.add_optimizer(flow.optim.AdamW(weights) if twin.adam else flow.optim.SGD(weights, lr=0.01, momentum=0.9))
+        self.add_optimizer(AdamW(weights) if twin.adam else SGD(weights, lr=0.01, momentum=0.9))
 
-    def build(self, x: flow.Tensor, y: flow.Tensor) -> flow.Tensor:
+    def build(self, x: Tensor, y: Tensor) -> Tensor:
         loss = self.loss(self.model(x), y)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
@@ -52,10 +59,9 @@ class TrainingGraph(flow.nn.Graph):
 
 def ours(twin: Twin) -> tuple[TrainingGraph, Step]:
     """The graph and a step of it, in the world and under the back end in force; traced and compiled."""
-    flow.manual_seed(0)
+    manual_seed(0)
     graph = TrainingGraph(twin)
-    where = {"placement": flow.placement("cpu", [0]), "sbp": flow.sbp.broadcast}
-    x, y = (flow.tensor(array, **where) for array in twin.batch())
+    x, y = (tensor(array, placement=Placement("cpu", [0]), sbp=broadcast) for array in twin.batch())
     for _ in range(3):  # the first makes the optimizer's state, the second is recorded, the third compiled
         graph(x, y)
     return graph, lambda: graph(x, y)
@@ -111,14 +117,14 @@ def texts(context: int) -> Callable[[], tuple[np.ndarray[Any, Any], np.ndarray[A
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-def mlp(*widths: int) -> Callable[[], flow.nn.Module]:
+def mlp(*widths: int) -> Callable[[], Module]:
     """Linear layers with ReLU between."""
 
-    def made() -> flow.nn.Module:
-        layers: list[flow.nn.Module] = []
-        for a, b in zip(widths, widths[1:]):
-            layers += [flow.nn.Linear(a, b), flow.nn.ReLU()]
-        return flow.nn.Sequential(*layers[:-1])
+    def made() -> Module:
+        layers: list[Module] = []
+        for a, b in pairwise(widths):
+            layers += [Linear(a, b), ReLU()]
+        return Sequential(*layers[:-1])
 
     return made
 
@@ -130,7 +136,7 @@ def torch_mlp(*widths: int) -> Callable[[], Any]:
         from torch import nn
 
         layers: list[Any] = []
-        for a, b in zip(widths, widths[1:]):
+        for a, b in pairwise(widths):
             layers += [nn.Linear(a, b), nn.ReLU()]
         return nn.Sequential(*layers[:-1])
 

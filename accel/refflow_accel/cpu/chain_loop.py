@@ -22,7 +22,7 @@ SHORT = 24  # elements of a row below which it is not worth a loop of its own
 _PARALLEL = "llvm.mem.parallel_loop_access"
 
 
-class _Loop(ir.values.MDValue):  # type: ignore[misc]
+class _Loop(ir.values.MDValue):
     """A loop's identity: a metadata node that names itself first."""
 
     def __init__(self, module: Any) -> None:

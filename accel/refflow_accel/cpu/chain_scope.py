@@ -1,4 +1,8 @@
-"""The names a generated kernel may use: the compiled scalar functions, loops, buffers and readers of arguments."""
+"""The names a generated kernel may use: the compiled scalar functions, loops, buffers and readers of arguments.
+
+Part of ACC-GENERATED of spec/text/acceleration.md.  `HEAVY` has the kernels of the functions that are carried out on
+whole blocks, whose addresses a chain's kernel is given.
+"""
 
 from __future__ import annotations
 
@@ -7,42 +11,17 @@ from typing import Any
 import numpy as np
 from numba import njit, types
 
-from ..expressions import BLOCKS, HALVES
+from ..expressions import BLOCKS
 from ..scalar import blocks as _blocks
 from ..scalar.dialect import INF64
 from ..scalar.target_cpu import Cpu, cpu
-from . import abi, chain_halves
+from . import abi, halves
 from .chain_loop import any_set, each, heavy, spread
 from .kernels import elements
 
 BLOCK = 512  # elements of a buffer: several fit the first-level cache
 
 scalar = njit(forceinline=True, error_model="numpy", nogil=True)
-
-
-@scalar
-def whole_quotient(x: int, y: int) -> int:
-    """floor(x / y), wrapping where y is -1; any number where y is 0."""
-    d = 1 if (y == 0) | (y == -1) else y
-    return -x if y == -1 else x // d
-
-
-@scalar
-def whole_remainder(x: int, y: int) -> int:
-    """x - y floor(x / y); any number where y is 0."""
-    d = 1 if (y == 0) | (y == -1) else y
-    return x - (x // d) * d
-
-
-@scalar
-def whole_power(x: int, y: int) -> int:
-    """x to the power y >= 0, wrapping in 64 bits and so in fewer; by squaring."""
-    made = 1
-    while y > 0:
-        made = made * x if y & 1 else made
-        x = x * x
-        y >>= 1
-    return made
 
 
 def unary(words: int, lo: int, hi: int) -> int:
@@ -57,7 +36,7 @@ def binary(words: int, lo: int, hi: int) -> int:
     return 0
 
 
-function: Any = None  # the scope's
+function: Any = None  # stands for what `entry_of` puts in its place
 HEAVY = {
     name: elements.entry_of(binary if name == "pow" else unary, name, {"function": getattr(_blocks, f"{name}_block")})
     for name in BLOCKS
@@ -79,13 +58,7 @@ SCOPE: dict[str, Any] = {
     **{f"{name}_array": getattr(abi, reader) for name, reader in _KINDS.items()},
     "sqrt32": Cpu.primitives["sqrt32"],
     "sqrt64": Cpu.primitives["sqrt64"],
-    **{f"{short}_decode": getattr(elements, f"widen_{long}") for long, short in HALVES.items()},  # in 32-bit lanes
-    **{f"{short}_encode": getattr(elements, f"narrow_{long}") for long, short in HALVES.items()},
-    **(
-        {name: getattr(chain_halves, name) for name in ("f16_encode", "f16_decode")}
-        if chain_halves.in_hardware()
-        else {}
-    ),
+    **{name: getattr(halves, name) for name in ("f16_encode", "f16_decode", "bf16_encode", "bf16_decode")},
     "word": abi.i64,
     "entry": abi.entry,
     "each": each,
@@ -93,9 +66,6 @@ SCOPE: dict[str, Any] = {
     "spread": spread,
     "any_set": any_set,
     "scalar": scalar,
-    "whole_quotient": whole_quotient,
-    "whole_remainder": whole_remainder,
-    "whole_power": whole_power,
     "INF64": INF64,
 }
 globals().update(SCOPE)

@@ -3,7 +3,7 @@
 Implements ACC-KERNELS of spec/text/acceleration.md.  Three kinds of kernel: *native* ones only read NumPy arrays' shapes
 and addresses and launch compiled code; *views* are the reference's own kernels where all they do is look at an array in
 another way; *host* kernels are the reference's kernels as they are, for what is rare.  A compiled program may hold the
-first two in native code.
+first two in native code.  What a kernel computes, and on which shapes, is said where the reference's of its name is.
 """
 
 from __future__ import annotations

@@ -7,12 +7,12 @@ on the device in another layout (transposed, cut out with steps), so that stride
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from refflow.kernels import Backend, ReferenceBackend
+from refflow.kernels.conformance import Case
 from refflow.numerics import same_bits
 from refflow.numerics.dtypes import (
     DTYPES,
@@ -31,19 +31,6 @@ from refflow.numerics.dtypes import (
 Array = np.ndarray[Any, Any]
 Random = np.random.Generator
 HALVES = (float16, bfloat16)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A call of a kernel."""
-
-    name: str
-    arrays: tuple[Array, ...]
-    attrs: dict[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        operands = ", ".join(f"{a.dtype.name}{list(a.shape)}" for a in self.arrays)
-        return f"{self.name}({operands}; {self.attrs})"
 
 
 # --- values -----------------------------------------------------------------------------------------------------------

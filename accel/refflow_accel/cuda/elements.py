@@ -1,7 +1,7 @@
 """Elements as CUDA kernels meet them: how each dtype is stored, read, computed in and written, and how two are combined.
 
-float16 and bfloat16 are 16-bit words, computed in float32 and rounded once (NUM-HALF); integers and booleans are
-computed in 64 bits and cut, which wraps as their own arithmetic does.
+Part of ACC-CUDA-KERNELS of spec/text/acceleration.md.  float16 and bfloat16 are 16-bit words, computed in float32 and
+rounded once (NUM-HALF); integers and booleans are computed in 64 bits and cut, which wraps as their own arithmetic does.
 """
 
 from __future__ import annotations
@@ -9,12 +9,10 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from ..expressions import FLOATS, HALVES, INTEGERS
 from .target import S, device, f32, f64, i8, i64, pointer, s32, s64, u8, u16
 
-FLOATS = ("float32", "float64", "float16", "bfloat16")
-INTEGERS = ("int64", "int32", "int8", "uint8")
 DTYPES = (*FLOATS, *INTEGERS, "bool")
-HALVES = ("float16", "bfloat16")
 CELL: dict[str, Any] = {
     "float32": f32, "float64": f64, "float16": u16, "bfloat16": u16,
     "int64": s64, "int32": s32, "int8": i8, "uint8": u8, "bool": u8,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..chains import Chain, Step
+from ..chains import Chain, Step, single
 from ..expressions import (
     BOOL,
     FLOAT,
@@ -21,10 +21,10 @@ from ..expressions import (
     HALVES,
     INTEGER,
     OPERANDS,
-    TO_BOOL,
     expression,
     load,
     refusal,
+    result,
     serves,
     store,
 )
@@ -33,38 +33,11 @@ from .elements import DTYPES, cells
 from .layout import broadcast, coalesce, grid_of
 from .memory import DeviceArray, empty, from_host, read
 from .registry import HOST, Made, Refused, family, register
-from .target import S, cuda, device, f32, f64, i8, s32, s64, u8, u16, u32
-
-
-@device
-def whole_quotient(x, y):  # type: ignore[no-untyped-def]
-    """floor(x / y), wrapping where y is -1; any number where y is 0."""
-    d = s64(1) if (y == 0) | (y == -1) else y
-    return -x if y == -1 else x // d
-
-
-@device
-def whole_remainder(x, y):  # type: ignore[no-untyped-def]
-    """x - y floor(x / y); any number where y is 0."""
-    d = s64(1) if (y == 0) | (y == -1) else y
-    return x - (x // d) * d
-
-
-@device
-def whole_power(x, y):  # type: ignore[no-untyped-def]
-    """x to the power y >= 0, wrapping in 64 bits and so in fewer; by squaring."""
-    made = s64(1)
-    while y > 0:
-        made = made * x if y & 1 else made
-        x = x * x
-        y = y >> 1
-    return made
-
+from .target import S, cuda, f32, f64, i8, s32, s64, u8, u16, u32
 
 SCOPE: dict[str, Any] = {
     **vars(S), "cuda": cuda, "u32": u32, "abs": builtins.abs, "INF64": float("inf"),
     "float32": f32, "float64": f64, "int8": i8, "int32": s32, "int64": s64, "uint8": u8, "uint16": u16,
-    "whole_quotient": whole_quotient, "whole_remainder": whole_remainder, "whole_power": whole_power,
 }  # fmt: skip
 
 
@@ -101,11 +74,6 @@ def text_of(chain: Chain, rank: int) -> str:
     return "\n".join([*lines, "        i = u32(i + step)", ""])
 
 
-def one(op: str, dtypes: tuple[str, ...], to: str) -> Chain:
-    """The chain of one primitive."""
-    return Chain(dtypes, (Step(op, tuple(range(len(dtypes))), to),), (len(dtypes),))
-
-
 def operands_of(op: str, dtype: str) -> tuple[str, ...]:
     """The dtypes of a primitive's operands, the main ones being of `dtype`."""
     return ("bool", dtype, dtype) if op == "where" else (dtype,) * OPERANDS[op]
@@ -115,7 +83,8 @@ def served(dtype: str) -> list[tuple[str, tuple[str, ...], str]]:
     """(op, operand dtypes, result dtype) of every primitive on `dtype` that there is an expression for, casts included."""
     rows = []
     for op in dict.fromkeys((*FLOAT, *FLOAT32, *INTEGER, *BOOL)):
-        dtypes, to = operands_of(op, dtype), "bool" if op in TO_BOOL else dtype
+        dtypes = operands_of(op, dtype)
+        to = result(op, dtypes)
         if serves(op, dtypes, to):
             rows.append((op, dtypes, to))
     return rows + [("cast", (dtype,), to) for to in DTYPES if to != dtype]
@@ -144,7 +113,7 @@ _GROUPS = (  # their tables must fit 64 KB of constants together, as those of an
     ("sin", "cos", "pow", "floor_divide", "remainder"),
 )
 GATE: list[tuple[Chain, int]] = [
-    *[(one(*row), 1) for row in served("float32") if row[0] in FLOAT32],
+    *[(single(*row), 1) for row in served("float32") if row[0] in FLOAT32],
     (together("float32", without=FLOAT32), 1),
     *[(together(dtype, without=FLOAT32), 1) for dtype in HALVES],
     *[(some(dtype, ops), 1) for dtype in HALVES for ops in _GROUPS],
@@ -198,22 +167,19 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return found
 
 
-_one = lru_cache(maxsize=None)(one)
-
-
 def _elementwise(op: str, *arrays: DeviceArray) -> Any:
     dtypes = tuple(array.dtype.name for array in arrays)
-    to = "bool" if op in TO_BOOL else dtypes[-1]
+    to = result(op, dtypes)
     if not serves(op, dtypes, to):
         return NotImplemented
-    return run(_one(op, dtypes, to), arrays)[0]
+    return run(single(op, dtypes, to), arrays)[0]
 
 
 def cast(x: DeviceArray, *, dtype: Any) -> DeviceArray:
     """`x` with one rounding to `dtype`."""
     if x.dtype == dtype:
         return x
-    return run(_one("cast", (x.dtype.name,), np.dtype(dtype).name), [x])[0]
+    return run(single("cast", (x.dtype.name,), np.dtype(dtype).name), [x])[0]
 
 
 for _op in dict.fromkeys((*FLOAT, *FLOAT32, *INTEGER, *BOOL)):

@@ -1,4 +1,7 @@
-"""Where elements lie: broadcasting, and the fewest dimensions that describe several operands at once."""
+"""Where elements lie: broadcasting, and the fewest dimensions that describe several operands at once.
+
+Part of ACC-CUDA-KERNELS of spec/text/acceleration.md: the host's side of launches, which reads shapes and strides only.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,8 @@ class RecordingBackend:
         return run
 
     def from_host(self, array: Array) -> Array:
-        return self._inner.from_host(array)
+        made: Array = self._inner.from_host(array)
+        return made
 
     def to_host(self, array: Array) -> Array:
         self.looked = True

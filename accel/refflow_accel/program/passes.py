@@ -41,7 +41,7 @@ def uniform(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def drop_unused(program: LocalProgram) -> LocalProgram:
-    """Drops calls whose results nobody reads; those that draw or may refuse data stay out of nobody's way either."""
+    """Drops calls whose results nobody reads, draws too: a draw's stream is its own, whatever was drawn before it."""
     needed = set(program.results)
     calls = []
     for call in reversed(program.calls):

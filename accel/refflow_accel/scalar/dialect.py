@@ -2,8 +2,8 @@
 
 A source file of this package holds undecorated functions on scalars of three types: float32, float64 and int64 (bool
 where a comparison is used at once).  An integer of fewer bits is an int64 with its value.  A bare literal such as 0.5
-is a float64 and meets float64 only; every float32 constant is named with `f32`.  Arithmetic is + - * / and what stands
-below; nothing is contracted.  `instantiate` gives the same text other meanings of these names: compiled ones.
+is a float64 and meets float64 only; every float32 constant is named with `f32`.  Arithmetic is + - * / (of integers: + - *
+// and bits) and what stands below; nothing is contracted.  `instantiate` gives the same text other meanings of these names: compiled ones.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Implements ACC-BLOCK of spec/text/acceleration.md.  Words are made PART at a time into a buffer that begins at a whole
 Philox block, and what falls into the run is copied; the normal numbers go through the block forms of log, cos and sin.
+Every form has the arguments (start, seed, stream, low, span, out, n); `low` and `span` count for integers only.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _words(block: int, seed: int, stream: int, words: Any) -> None:
 
 
 @numba.njit(**OPTIONS)
-def bits_block(start: int, seed: int, stream: int, out: Any, n: int) -> None:
+def bits_block(start: int, seed: int, stream: int, low: int, span: int, out: Any, n: int) -> None:
     """The words themselves, as int64."""
     words = np.empty(PART, np.int64)
     done = 0
@@ -49,7 +50,7 @@ def bits_block(start: int, seed: int, stream: int, out: Any, n: int) -> None:
 
 
 @numba.njit(**OPTIONS)
-def uniform_block(start: int, seed: int, stream: int, out: Any, n: int) -> None:
+def uniform_block(start: int, seed: int, stream: int, low: int, span: int, out: Any, n: int) -> None:
     """float32 in [0, 1)."""
     words = np.empty(PART, np.int64)
     done = 0
@@ -65,7 +66,7 @@ def uniform_block(start: int, seed: int, stream: int, out: Any, n: int) -> None:
 
 
 @numba.njit(**OPTIONS)
-def integers_block(start: int, low: int, span: int, seed: int, stream: int, out: Any, n: int) -> None:
+def integers_block(start: int, seed: int, stream: int, low: int, span: int, out: Any, n: int) -> None:
     """int64 in [low, low + span)."""
     words = np.empty(PART, np.int64)
     done = 0
@@ -81,7 +82,7 @@ def integers_block(start: int, low: int, span: int, seed: int, stream: int, out:
 
 
 @numba.njit(**OPTIONS)
-def normal_block(start: int, seed: int, stream: int, out: Any, n: int) -> None:
+def normal_block(start: int, seed: int, stream: int, low: int, span: int, out: Any, n: int) -> None:
     """Standard normal float32."""
     words = np.empty(PART, np.int64)
     made = np.empty(PART, np.float32)

@@ -1,11 +1,11 @@
-"""Rounding to integral values, and division with an integral quotient (NUM-DIVISION).
+"""Rounding to integral values, division with an integral quotient, and powers of integers (NUM-DIVISION).
 
 Adding and taking away 2^23 (2^52 in float64) rounds a magnitude below it to an integer, ties to even.
 """
 
 from __future__ import annotations
 
-from .dialect import F32, F64, INF64, NAN32, ONE32, ZERO32, bits32, bits64, f32, f64, from32, from64, i64
+from .dialect import F32, F64, I64, INF64, NAN32, ONE32, ZERO32, bits32, bits64, f32, f64, from32, from64, i64
 
 HALF32 = f32(0.5)
 WHOLE32 = f32(8388608.0)
@@ -108,3 +108,25 @@ def remainder32(x: F32, y: F32) -> F32:
     rest = fmod32(x, y)
     wrong = (rest != ZERO32) & ((rest < ZERO32) != (y < ZERO32))
     return rest + y if wrong else (_signed32(rest, y) if rest == ZERO32 else rest)
+
+
+def whole_quotient(x: I64, y: I64) -> I64:
+    """Return floor(x / y), wrapping where y is -1, which the processor's division would not; any number where y is 0."""
+    d = 1 if (y == 0) | (y == -1) else y
+    return -x if y == -1 else x // d
+
+
+def whole_remainder(x: I64, y: I64) -> I64:
+    """Return x - y floor(x / y); any number where y is 0."""
+    d = 1 if (y == 0) | (y == -1) else y
+    return x - (x // d) * d
+
+
+def whole_power(x: I64, y: I64) -> I64:
+    """Return x to the power y >= 0, wrapping in 64 bits and so in fewer: by squaring, for products wrap in any order."""
+    made = i64(1)
+    while y > 0:
+        made = made * x if (y & 1) == 1 else made
+        x = x * x
+        y = y >> 1
+    return made

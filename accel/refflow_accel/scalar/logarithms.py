@@ -22,9 +22,8 @@ def log(x32: F32) -> F32:
     m = from64((b & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000) * (0.5 if j >= SPLIT else 1.0)
     r = m * INVC[j] - 1.0  # exact
     h = e * LN2H + LOGH[j]  # exact
-    lo = r * r * (
-        -0.5 + r * (1 / 3 + r * (-0.25 + r * (0.2 + r * (-1 / 6 + r * (1 / 7 + r * (-0.125 + r * (1 / 9)))))))
-    ) + (e * LN2L + LOGL[j])
+    q = -0.5 + r * (1 / 3 + r * (-0.25 + r * (0.2 + r * (-1 / 6 + r * (1 / 7 + r * (-0.125 + r * (1 / 9)))))))
+    lo = r * r * q + (e * LN2L + LOGL[j])
     s = h + r
     t = 0.0 if h == 0.0 else r - (s - h)  # exact: h is 0 or larger than r
     y = round_pair(s, t + lo)
@@ -50,15 +49,8 @@ def log_pair(s: F64, e: F64, d: F64, dl: F64, near1: Truth) -> tuple[F64, F64]:
     l0 = 0.0 if near1 else ex * LN2L + LOGL[j]
     z = r * r
     ze = product_error(r, r, z)
-    p = (
-        r
-        * z
-        * (
-            1 / 3
-            + r
-            * (-0.25 + r * (0.2 + r * (-1 / 6 + r * (1 / 7 + r * (-0.125 + r * (1 / 9 + r * (-0.1 + r * (1 / 11))))))))
-        )
-    )
+    q = 1 / 7 + r * (-0.125 + r * (1 / 9 + r * (-0.1 + r * (1 / 11))))
+    p = r * z * (1 / 3 + r * (-0.25 + r * (0.2 + r * (-1 / 6 + r * q))))
     s1 = h0 + r
     e1 = r - (s1 - h0)  # h0 is 0 or larger than r
     g = -0.5 * z

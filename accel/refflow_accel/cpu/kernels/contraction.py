@@ -32,7 +32,7 @@ _slim, _small = make_tile(ROWS, True, False), make_tile(FEW, True, False)
 
 @njit(inline="always")
 def _tile(x, xo, xr, xk, y, yo, yk, tree, leaves, stack, out, oo, n, rows, start, height, width):
-    """A finished tile by the smallest shape that holds it: rows [start, height) of `rows`."""
+    """A finished tile by the smallest shape that holds it: rows [start, height) of `rows` (`tiles.make_tile` has the rest)."""
     if width > LANES:
         if rows == ROWS:
             _whole(x, xo, xr, xk, y, yo, yk, tree, 0, tree, 0, leaves, stack, 0, 1, out, oo, n, start, height, width)
@@ -49,6 +49,8 @@ LEAVES, M, N, COLUMNS_OF, X_PACKED, X_TILE, X_ROW, X_K, Y_PACKED, Y_PANEL, Y_K, 
 
 def product(words: int, lo: int, hi: int) -> int:
     """Tasks (matrix, block of rows, block of columns) of out = x y.
+
+    The loops go over tiles only: a tile runs the whole tree over k by itself (NUM-CONTRACT), so their order is free.
 
     Words: x, y, out, and a table: the tree's leaves; m, n; columns of a panel; is x packed, the steps to its next tile of
     rows, row and k; is y packed, the steps to its next panel and k; tiles of rows and panels of columns in a block; the
@@ -151,21 +153,8 @@ def plan(xshape: Shape, xbytes: Shape, yshape: Shape, ybytes: Shape, size: int, 
     right, ys, ypanel, yk = _right(batch, yshape, ystrides, m, columns)
     high, wide = _block(count, -(-m // ROWS), -(-n // columns), k * size, threads)
     tree = program(k)
-    numbers = [
-        len(tree),
-        m,
-        n,
-        columns,
-        int(left is not None),
-        xtile,
-        xr,
-        xk,
-        int(right is not None),
-        ypanel,
-        yk,
-        high,
-        wide,
-    ]
+    packed = int(left is not None), int(right is not None)
+    numbers = (len(tree), m, n, columns, packed[0], xtile, xr, xk, packed[1], ypanel, yk, high, wide)
     tasks = count * -(-m // (ROWS * high)) * -(-n // (columns * wide))
     work = min(high * ROWS, m) * min(wide * columns, n) * k
     return Plan(shape, left, right, table_of(*numbers, count, xs, ys, tree), tasks, work * size / 4 / 50)

@@ -26,47 +26,17 @@ _buffer, _offsets, _square = make_stack(SIZE), make_stack(LANES), make_stack(BLO
 
 @njit(inline="always")
 def _tile(
-    x,
-    xo,
-    xr,
-    xk,
-    y,
-    yo,
-    yk,
-    bits,
-    eo,
-    taps,
-    tree,
-    first,
-    last,
-    stack,
-    so,
-    final,
-    out,
-    oo,
-    n,
-    rows,
-    start,
-    height,
-    width,
-):
-    """A tile by the shape that holds it; few shapes, since each takes long to compile."""
+    x, xo, xr, xk, y, yo, yk, bits, eo, taps, tree, first, last, stack, so, final, out, oo, n, rows, start, height, width,
+):  # fmt: skip
+    """A tile by the shape that holds it (`tiles.make_tile` has the arguments); few shapes, since each takes long to compile."""
     if width <= LANES:
-        _slim_taps(
-            x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width
-        )
+        _slim_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
     elif rows == FEW:
-        _low_taps(
-            x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width
-        )
+        _low_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
     elif taps:
-        _whole_taps(
-            x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width
-        )
+        _whole_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
     else:
-        _whole(
-            x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width
-        )
+        _whole(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
 
 
 FIELDS = (
@@ -171,6 +141,9 @@ def mark_taps(exists: Any, eo: int, table: Any, t: int, k0: int, k1: int) -> Non
 
 def correlate(words: int, lo: int, hi: int) -> int:
     """Tasks (a run of panels of columns): out[g, row, b, pixel] = the tree over (c, tap) of w[g, row, c, tap] * x[...].
+
+    Chunks of k follow each other in ascending order and end at leaves, so every tile meets the leaves of its tree from
+    left to right (NUM-CONV); its stack carries it from chunk to chunk.
 
     Words: x, w, out; work for packed columns, stacks, bits; a table of the FIELDS and what they point to.
     """

@@ -1,7 +1,7 @@
 """Creation kernels: arrays from attributes alone, each element from its logical index.
 
-Implements the creation chapter of spec/text/kernels.md and RNG-INDEX for the back end "numba"; the generator is the one
-of refflow_accel.scalar.  A seed and a stream differ from step to step, so kernels read them from an array.
+Implements the creation chapter of spec/text/kernels.md and RNG-INDEX for the back end "numba"; random numbers come in
+runs from `scalar.draws`.  A seed and a stream differ from step to step, so kernels read them from an array.
 """
 
 # ruff: noqa: F821  (names of the scope)
@@ -9,7 +9,7 @@ of refflow_accel.scalar.  A seed and a stream differ from step to step, so kerne
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -18,10 +18,10 @@ import numpy as np
 from refflow.kernels.reference.registry import WHOLE, extent
 from refflow.numerics.dtypes import cast, is_float
 
-from ...scalar.target_cpu import cpu
+from ...scalar import draws
 from ..abi import Entry, f32s, f64, i64, i64s
 from ..registry import kernel
-from .elements import READ, STORE, WORDS, entry_of, get, put, specialise
+from .elements import READ, STORE, WORDS, entry_of, get, put
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
@@ -34,7 +34,7 @@ BLOCK = 4096  # elements a task
 def fill_words(words, lo, hi):
     """Task t: a block of elements.  Words: out, how many, the word each becomes."""
     out, count, word = read(words, 0), i64(words, 1), i64(words, 2)
-    for i in range(lo * 4096, min(hi * 4096, count)):
+    for i in range(lo * BLOCK, min(hi * BLOCK, count)):
         put(out, i, word)
     return 0
 
@@ -69,7 +69,7 @@ def arange_floats(words, lo, hi):
     """Task t: a block.  Words: out, how many, the first index, start and step as float64."""
     out, count, first = write(words, 0), i64(words, 1), i64(words, 2)
     start, step = real(f64(words, 3)), real(f64(words, 4))
-    for i in range(lo * 4096, min(hi * 4096, count)):
+    for i in range(lo * BLOCK, min(hi * BLOCK, count)):
         store(out, i, start + real(first + i) * step)
     return 0
 
@@ -77,7 +77,7 @@ def arange_floats(words, lo, hi):
 def arange_integers(words, lo, hi):
     """Task t: a block.  Words: out, how many, the first index, start and step."""
     out, count, first, start, step = write(words, 0), i64(words, 1), i64(words, 2), i64(words, 3), i64(words, 4)
-    for i in range(lo * 4096, min(hi * 4096, count)):
+    for i in range(lo * BLOCK, min(hi * BLOCK, count)):
         put(out, i, start + (first + i) * step)
     return 0
 
@@ -140,7 +140,7 @@ def eye(call: Any, *, dims: Pair, dtype: np.dtype[Any], at: Any = WHOLE) -> Any:
 
 
 def random_rows(words, lo, hi):
-    """Task t: a row of the shard, or a piece of one.
+    """Task t: a row of the shard, or a piece of one: a run of logical indices, so a run of the generator (RNG-INDEX).
 
     Words: out, (seed, stream), low, span, length of a row, of a piece, the first index of the first row, number of
     other dimensions, then (size, step of the logical index) of each.
@@ -158,79 +158,22 @@ def random_rows(words, lo, hi):
             size = i64(words, 8 + 2 * d)
             first += (o % size) * i64(words, 9 + 2 * d)
             o = o // size
-        while c < stop and (first + c) & 3:
-            draw_one(out, to + c, first + c, seed, stream, low, span)
-            c += 1
-        blocks = (stop - c) >> 2
-        for b in range(blocks):
-            draw_four(out, to + c + 4 * b, first + c + 4 * b, seed, stream, low, span)
-        for i in range(c + 4 * blocks, stop):
-            draw_one(out, to + i, first + i, seed, stream, low, span)
+        block(first + c, seed, stream, low, span, out[to + c : to + stop], stop - c)
     return 0
 
 
-def draw_one(out, i, index, seed, stream, low, span):
-    w0, w1, w2, w3 = philox_block(index >> 2, seed, stream)
-    lane = index & 3
-    a, b = (w0, w1) if lane < 2 else (w2, w3)
-    put(out, i, even(a, b, low, span) if lane & 1 == 0 else odd(a, b, low, span))
-
-
-def draw_four(out, i, index, seed, stream, low, span):
-    w0, w1, w2, w3 = philox_block(index >> 2, seed, stream)
-    put(out, i, even(w0, w1, low, span))
-    put(out, i + 1, odd(w0, w1, low, span))
-    put(out, i + 2, even(w2, w3, low, span))
-    put(out, i + 3, odd(w2, w3, low, span))
-
-
-def word_even(a, b, low, span):
-    return a
-
-
-def word_odd(a, b, low, span):
-    return b
-
-
-def uniform_even(a, b, low, span):
-    return uniform(a)
-
-
-def uniform_odd(a, b, low, span):
-    return uniform(b)
-
-
-def normal_first(a, b, low, span):
-    return normal_even(a, b)
-
-
-def normal_second(a, b, low, span):
-    return normal_odd(a, b)
-
-
-def bounded_even(a, b, low, span):
-    return bounded(a, low, span)
-
-
-def bounded_odd(a, b, low, span):
-    return bounded(b, low, span)
-
-
-DRAWS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Any]] = {
-    "random_bits": (word_even, word_odd, i64s),
-    "rand": (uniform_even, uniform_odd, f32s),
-    "randn": (normal_first, normal_second, f32s),
-    "randint": (bounded_even, bounded_odd, i64s),
+DRAWS: dict[str, tuple[Any, Any]] = {  # a run of numbers, and how the result is written
+    "random_bits": (draws.bits_block, i64s),
+    "rand": (draws.uniform_block, f32s),
+    "randn": (draws.normal_block, f32s),
+    "randint": (draws.integers_block, i64s),
 }
 
 
 @cache
 def drawing(name: str) -> Entry:
-    even, odd, write = DRAWS[name]
-    scope = {key: cpu()[key] for key in ("philox_block", "uniform", "normal_even", "normal_odd", "bounded")}
-    pair = specialise((even, odd), scope)
-    scope |= {"even": pair[even.__name__], "odd": pair[odd.__name__], "write": write}
-    return entry_of(random_rows, name, specialise((draw_one, draw_four), scope))
+    block, write = DRAWS[name]
+    return entry_of(random_rows, name, {"block": block, "write": write})
 
 
 def drawn(
@@ -247,10 +190,9 @@ def drawn(
     while rows and steps[rows - 1] == length:
         rows -= 1
         length *= out.shape[rows]
-    piece = 4096
-    words = (low, span, length, piece, origin, rows, *(w for d in range(rows) for w in (out.shape[d], steps[d])))
-    tasks = math.prod(out.shape[:rows]) * -(-length // piece)
-    cost = min(length, piece) * (20.0 if name == "randn" else 4.0)
+    words = (low, span, length, BLOCK, origin, rows, *(w for d in range(rows) for w in (out.shape[d], steps[d])))
+    tasks = math.prod(out.shape[:rows]) * -(-length // BLOCK)
+    cost = min(length, BLOCK) * (7.0 if name == "randn" else 1.0)
     call.launch(drawing(name), out, call.numbers(signed(seed), signed(stream)), *words, tasks=tasks, cost=cost)
     return out
 

@@ -1,8 +1,9 @@
 """Elements as CPU kernels meet them: how each dtype is read, computed in and written, and the four ways of combining.
 
-Implements NUM-HALF for the kernels of this folder: float16 and bfloat16 are read as 16-bit words, computed in float32
-and rounded once; integers are computed in 64 bits and cut, which wraps as their own arithmetic does.  Kernels are
-written once, against the names `load`, `store`, `combine`, ...; `specialise` gives them their meaning for a dtype.
+Part of ACC-KERNELS of spec/text/acceleration.md.  float16 and bfloat16 are read as 16-bit words, computed in float32 and
+rounded once, by `cpu.halves` (NUM-HALF); integers are computed in 64 bits and cut, which wraps as their own arithmetic
+does.  Kernels are written once, against the names `load`, `store`, `combine`, ...; `specialise` gives them their meaning
+for a dtype.
 """
 
 from __future__ import annotations
@@ -14,17 +15,16 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from refflow.numerics.dtypes import DTYPES
 
+from ...expressions import FLOATS
 from .. import abi
 from ..abi import Entry
-
-device = njit(forceinline=True, error_model="numpy", nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-
+from ..halves import bf16_decode, bf16_encode, device, f16_decode, f16_encode
 
 # --- one text, many dtypes --------------------------------------------------------------------------------------------
 
@@ -46,18 +46,6 @@ def entry_of(function: Callable[[Any, int, int], int], suffix: str, scope: dict[
 
 
 # --- bits and memory --------------------------------------------------------------------------------------------------
-
-
-@intrinsic
-def bits_of(context: Any, x: Any) -> Any:
-    """The word of a float32."""
-    return types.uint32(types.float32), lambda c, b, s, args: b.bitcast(args[0], ir.IntType(32))
-
-
-@intrinsic
-def float_of(context: Any, word: Any) -> Any:
-    """The float32 of a word."""
-    return types.float32(types.uint32), lambda c, b, s, args: b.bitcast(args[0], ir.FloatType())
 
 
 @intrinsic
@@ -127,47 +115,6 @@ def buffer(dtype: Any, count: int) -> Any:
     return array
 
 
-# --- halves -----------------------------------------------------------------------------------------------------------
-
-
-@device
-def widen_bfloat16(word):
-    """Exact: the upper half of a float32."""
-    return float_of(np.uint32(word) << np.uint32(16))
-
-
-@device
-def narrow_bfloat16(x):
-    """To nearest even: a carry out of the mantissa is the next exponent, and infinity at the end."""
-    word = bits_of(x)
-    rounded = (word + np.uint32(0x7FFF) + ((word >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    return np.uint16(rounded) if x == x else np.uint16(0x7FC0)
-
-
-@device
-def widen_float16(word):
-    """Exact: the bits moved to a float32's places, then the exponent's bias made up for by a product."""
-    magnitude = np.uint32(word) & np.uint32(0x7FFF)
-    sign = (np.uint32(word) & np.uint32(0x8000)) << np.uint32(16)
-    finite = bits_of(float_of(magnitude << np.uint32(13)) * np.float32(2.0**112))
-    special = np.uint32(0x7F800000) | (magnitude << np.uint32(13))
-    return float_of(sign | (finite if magnitude < np.uint32(0x7C00) else special))
-
-
-@device
-def narrow_float16(x):
-    """To nearest even; below 2**-14 the sum with 0.5, whose last place is 2**-24, rounds."""
-    word = bits_of(x)
-    magnitude = word & np.uint32(0x7FFFFFFF)
-    even = (magnitude >> np.uint32(13)) & np.uint32(1)
-    normal = (magnitude + np.uint32(0xFFF) + even - np.uint32(112 << 23)) >> np.uint32(13)
-    small = bits_of(float_of(magnitude) + np.float32(0.5)) - np.uint32(0x3F000000)
-    result = normal if magnitude >= np.uint32(0x38800000) else small
-    result = np.uint32(0x7C00) if magnitude >= np.uint32(0x47800000) else result
-    result = np.uint32(0x7E00) if magnitude > np.uint32(0x7F800000) else result
-    return np.uint16(result | ((word >> np.uint32(16)) & np.uint32(0x8000)))
-
-
 # --- reading and writing ----------------------------------------------------------------------------------------------
 
 
@@ -183,12 +130,12 @@ def load_integer(x, i):
 
 @device
 def load_bfloat16(x, i):
-    return widen_bfloat16(get(x, i))
+    return bf16_decode(get(x, i))
 
 
 @device
 def load_float16(x, i):
-    return widen_float16(get(x, i))
+    return f16_decode(get(x, i))
 
 
 @device
@@ -198,12 +145,12 @@ def store_same(out, i, value):
 
 @device
 def store_bfloat16(out, i, value):
-    put(out, i, narrow_bfloat16(value))
+    put(out, i, bf16_encode(value))
 
 
 @device
 def store_float16(out, i, value):
-    put(out, i, narrow_float16(value))
+    put(out, i, f16_encode(value))
 
 
 READ = {
@@ -215,7 +162,6 @@ LOAD = {
     "uint8": load_integer, "int8": load_integer, "int32": load_integer, "int64": load_same,
 }  # fmt: skip
 STORE = {**dict.fromkeys(LOAD, store_same), "float16": store_float16, "bfloat16": store_bfloat16}
-FLOATS = ("float32", "float64", "float16", "bfloat16")
 WIDE = {"float32": "float32", "float16": "float32", "bfloat16": "float32", "float64": "float64", "bool": "bool"}
 NUMBA = {"float32": types.float32, "float64": types.float64, "int64": types.int64, "bool": types.uint8}
 WORDS = {1: abi.u8s, 2: abi.u16s, 4: abi.u32s, 8: abi.i64s}  # for copying: elements as what they weigh

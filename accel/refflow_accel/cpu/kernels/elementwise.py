@@ -8,16 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...chains import Chain, Step
+from ...chains import single
 from ...expressions import OPERANDS, result
 from ..chain import Prepared, prepare
 from ..registry import register
-
-
-def single(op: str, dtypes: tuple[str, ...], to: str) -> Prepared | None:
-    """The primitive `op` as a chain of one step, or None if it is not compiled for these dtypes."""
-    step = Step(op, tuple(range(len(dtypes))), to)
-    return prepare(Chain(dtypes, (step,), (len(dtypes),)))
 
 
 def primitive(op: str) -> Callable[..., Any]:
@@ -30,7 +24,7 @@ def primitive(op: str) -> Callable[..., Any]:
             prepared = ready[key]
         except KeyError:
             dtypes = tuple(array.dtype.name for array in arrays)
-            prepared = ready[key] = single(op, dtypes, result(op, dtypes) if dtype is None else dtype.name)
+            prepared = ready[key] = prepare(single(op, dtypes, result(op, dtypes) if dtype is None else dtype.name))
         if prepared is None:
             return NotImplemented
         made = prepared(call, arrays)

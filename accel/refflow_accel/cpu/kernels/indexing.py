@@ -1,8 +1,7 @@
-"""Indexing kernels: reading and adding at positions held in an integer array.
+"""Indexing kernels: reading at positions held in an integer array.
 
-Implements ACC-SCATTER of spec/text/acceleration.md (NUM-SCATTER and IDX-RANGE in compiled code).  What is added at one
-place is found by a stable counting sort of the positions by place; the tree over the whole source range is then walked
-over the terms that are there, two neighbours joining at the node where their paths meet.
+Implements IDX-RANGE for the back end "numba": an index outside the logical extent is refused, one that another shard
+holds reads what a sum leaves alone.  Adding at such positions is `scatter`'s.
 """
 
 # ruff: noqa: F821  (names of the scope)
@@ -14,20 +13,15 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from refflow.kernels.reference.registry import WHOLE, extent
 
+from ...expressions import INTEGERS
 from ..abi import Entry, i64, i64s
 from ..registry import kernel
-from . import elements
-from .elements import LOAD, NUMBA, READ, STORE, WORDS, buffer, entry_of, get, itemstrides, name_of, put, wide
-from .movement import contiguous, slots_of
-from .reduction import identity_word
-
-Array = np.ndarray[Any, Any]
-INTEGERS = ("int64", "int32", "int8", "uint8")
-
+from .elements import READ, WORDS, entry_of, get, itemstrides, name_of, put
+from .movement import contiguous
+from .reduction import Array, identity_word
 
 # --- indices ----------------------------------------------------------------------------------------------------------
 
@@ -170,190 +164,4 @@ def one_hot(call: Any, index: Array, *, num_classes: int, at: Any = WHOLE) -> An
     here = located(call, index, (lo, hi, of))
     out = call.empty((*index.shape, hi - lo), np.int64)
     call.launch(ONE_HOT, out, here, hi - lo, tasks=index.size, cost=3 + 0.1 * (hi - lo))
-    return out
-
-
-# --- adding -----------------------------------------------------------------------------------------------------------
-
-
-def group_sources(words, lo, hi):
-    """One task: the positions of the indices, by place and in ascending order.
-
-    Words: sources, starts (one more than places), here, number of indices, of places.
-    """
-    sources, starts, here = i64s(words, 0), i64s(words, 1), i64s(words, 2)
-    count, places = i64(words, 3), i64(words, 4)
-    for v in range(places + 1):
-        put(starts, v, 0)
-    for k in range(count):
-        i = get(here, k)
-        if i >= 0:
-            put(starts, i, get(starts, i) + 1)
-    total = 0
-    for v in range(places + 1):
-        total += get(starts, v)
-        put(starts, v, total)
-    for k in range(count - 1, -1, -1):
-        i = get(here, k)
-        if i >= 0:
-            at = get(starts, i) - 1
-            put(starts, i, at)
-            put(sources, at, k)
-    return 0
-
-
-GROUP = entry_of(group_sources, "int64", {})
-
-
-def add_rows(words, lo, hi):
-    """Task t: a block of a row of the result.
-
-    Words: out, src, sources, starts, slots, number of indices, of places, size of a row.
-    """
-    out, src, sources, starts = write(words, 0), read(words, 1), i64s(words, 2), i64s(words, 3)
-    slots, count, places, row = i64s(words, 4), i64(words, 5), i64(words, 6), i64(words, 7)
-    blocks = (row + 255) // 256
-    stack, heights = piles(), levels()
-    for t in range(lo, hi):
-        o, block = t // blocks, t % blocks
-        v, base = o % places, o // places * count
-        size = min(row - block * 256, 256)
-        to = o * row + block * 256
-        first, last = get(starts, v), get(starts, v + 1)
-        top, before = -1, 0
-        for k in range(first, last + 1):
-            apart = 1 << 62  # past the last term all that is left joins
-            source = 0
-            if k < last:
-                source = get(sources, k)
-                slot = get(slots, source)
-                apart = slot ^ before
-                before = slot
-            while top > 0 and get(heights, top) < apart:
-                low = 256 * (top - 1)
-                for c in range(size):
-                    put(stack, low + c, combine(get(stack, low + c), get(stack, low + 256 + c)))
-                top -= 1
-            if k < last:
-                top += 1
-                put(heights, top, apart)
-                low = 256 * top
-                at = (base + source) * row + block * 256
-                for c in range(size):
-                    put(stack, low + c, load(src, at + c))
-        if first == last:
-            for c in range(size):
-                store(out, to + c, nothing)
-        else:
-            for c in range(size):
-                store(out, to + c, get(stack, c))
-    return 0
-
-
-@cache
-def adding(dtype: str) -> Entry:
-    return entry_of(add_rows, dtype, {**terms(dtype), "piles": buffer(NUMBA[wide(dtype)], 40 * 256)})
-
-
-def terms(dtype: str) -> dict[str, Any]:
-    """What sums of elements of a dtype are made of."""
-    inner = wide(dtype)
-    scope = {"read": READ[dtype], "write": READ[dtype], "load": LOAD[dtype], "store": STORE[dtype]}
-    scope |= {"combine": elements.combine("sum", inner), "nothing": elements.nothing(inner)}
-    return {**scope, "levels": buffer(types.int64, 64), "pile": buffer(NUMBA[inner], 64)}
-
-
-@kernel
-def index_add(call: Any, index: Array, src: Array, *, dim: int, size: int, at: Any = WHOLE) -> Any:
-    if name_of(index.dtype) not in INTEGERS or name_of(src.dtype) not in READ or index.size >= 1 << 38:
-        return NotImplemented
-    if src.shape[dim : dim + index.ndim] != index.shape:
-        return NotImplemented
-    lo, hi, of = extent(at, "v", size)
-    here, places, count = located(call, index, (lo, hi, of)), hi - lo, index.size
-    sources, starts = call.scratch((count,), np.int64), call.scratch((places + 1,), np.int64)
-    call.launch(GROUP, sources, starts, here, count, places, tasks=1, cost=3.0 * count + places)
-    before, after = src.shape[:dim], src.shape[dim + index.ndim :]
-    out = call.empty((*before, places, *after), src.dtype)
-    row = math.prod(after)
-    words = (sources, starts, slots_of(call, count), count, places, row)
-    tasks = math.prod(before) * places * -(-row // 256)
-    cost = 5 + 0.2 * min(row, 256) * (1 + count / max(places, 1))
-    call.launch(adding(name_of(src.dtype)), out, contiguous(call, src), *words, tasks=tasks, cost=cost)
-    return out
-
-
-def add_lanes(words, lo, hi):
-    """Task t: a lane, which is a scatter of its own.
-
-    Words: out, src, here, slots, places, number of indices in a lane, lanes behind the dimension, step of the
-    dimension in src, number of other dimensions, then (size, step in src) of each.
-    """
-    out, src, here, slots = write(words, 0), read(words, 1), i64s(words, 2), i64s(words, 3)
-    places, count, behind, step, dims = i64(words, 4), i64(words, 5), i64(words, 6), i64(words, 7), i64(words, 8)
-    sources, starts = np.empty(count, np.int64), np.empty(places + 1, np.int64)
-    stack, heights = pile(), levels()
-    for t in range(lo, hi):
-        rest, base = t, 0
-        for d in range(dims - 1, -1, -1):
-            size = i64(words, 9 + 2 * d)
-            base += (rest % size) * i64(words, 10 + 2 * d)
-            rest = rest // size
-        index = t // behind * count * behind + t % behind
-        to = t // behind * places * behind + t % behind
-        starts[:] = 0
-        for k in range(count):
-            i = get(here, index + k * behind)
-            if i >= 0:
-                starts[i] += 1
-        total = 0
-        for v in range(places + 1):
-            total += starts[v]
-            starts[v] = total
-        for k in range(count - 1, -1, -1):
-            i = get(here, index + k * behind)
-            if i >= 0:
-                starts[i] -= 1
-                sources[starts[i]] = k
-        for v in range(places):
-            top, before = 0, 0
-            for k in range(starts[v], starts[v + 1]):
-                slot = get(slots, sources[k])
-                apart = slot ^ before
-                while top > 1 and get(heights, top - 1) < apart:
-                    put(stack, top - 2, combine(get(stack, top - 2), get(stack, top - 1)))
-                    top -= 1
-                put(heights, top, apart)
-                put(stack, top, load(src, base + sources[k] * step))
-                before = slot
-                top += 1
-            while top > 1:
-                put(stack, top - 2, combine(get(stack, top - 2), get(stack, top - 1)))
-                top -= 1
-            store(out, to + v * behind, get(stack, 0) if top else nothing)
-    return 0
-
-
-@cache
-def adding_lanes(dtype: str) -> Entry:
-    return entry_of(add_lanes, dtype, terms(dtype))
-
-
-@kernel
-def scatter_add(call: Any, index: Array, src: Array, *, dim: int, size: int, at: Any = WHOLE) -> Any:
-    if name_of(index.dtype) not in INTEGERS or name_of(src.dtype) not in READ or src.ndim != index.ndim:
-        return NotImplemented
-    if any(a > b for a, b in zip(index.shape, src.shape)):
-        return NotImplemented
-    dim %= src.ndim
-    lo, hi, of = extent(at, "v", size)
-    here, places, count = located(call, index, (lo, hi, of)), hi - lo, index.shape[dim]
-    behind = math.prod(index.shape[dim + 1 :])
-    lanes = math.prod(index.shape[:dim]) * behind
-    out = call.empty((*index.shape[:dim], places, *index.shape[dim + 1 :]), src.dtype)
-    steps = itemstrides(src.strides, src.itemsize)
-    pairs = [word for d in range(src.ndim) if d != dim for word in (index.shape[d], steps[d])]
-    words = (slots_of(call, count), places, count, behind, steps[dim], src.ndim - 1, *pairs)
-    cost = 20.0 + 10.0 * count + 3.0 * places
-    call.launch(adding_lanes(name_of(src.dtype)), out, src, here, *words, tasks=lanes, cost=cost)
     return out

@@ -1,7 +1,7 @@
 """Movement kernels: copies between strided arrays, and what is made of them.
 
-Elements are copied as words of 1, 2, 4 or 8 bytes, whatever they mean.  `contiguous` and `copy` serve the other
-chapters too.  `fold2d`, which adds, implements NUM-SCATTER over the windows that read an element (ACC-SCATTER).
+Part of ACC-KERNELS of spec/text/acceleration.md.  Elements are copied as words of 1, 2, 4 or 8 bytes, whatever they
+mean.  `contiguous` and `copy` serve the other chapters too.  `fold2d`, which adds, is in `scatter`.
 """
 
 # ruff: noqa: F821  (names of the scope)
@@ -14,31 +14,15 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-from numba import types
 from numpy.lib.stride_tricks import as_strided
 
 from refflow.kernels.reference.movement import steps_of, windows
 from refflow.kernels.reference.registry import WHOLE
 
-from ..abi import Entry, i64, i64s
+from ..abi import Entry, i64
 from ..registry import kernel
-from . import elements, nodes
 from .creation import filled, value_word
-from .elements import (
-    LOAD,
-    NUMBA,
-    READ,
-    STORE,
-    WORDS,
-    buffer,
-    entry_of,
-    get,
-    itemstrides,
-    name_of,
-    put,
-    specialise,
-    wide,
-)
+from .elements import WORDS, entry_of, get, itemstrides, put
 
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
@@ -80,8 +64,8 @@ def copy_words(words, lo, hi):
                 for c in range(c0, c1):
                     put(to, a + c, value)
         elif right == 1 and source_down == 1:
-            for tile in range(c0, c1, 32):
-                end = min(tile + 32, c1)
+            for tile in range(c0, c1, TILE):
+                end = min(tile + TILE, c1)
                 for r in range(r0, r1):
                     a, b = at + r * down, base + r
                     for c in range(tile, end):
@@ -261,92 +245,3 @@ def unfold2d(
     outer, rows, columns = padded.strides[:2], padded.strides[2], padded.strides[3]
     steps = (rows * stride[0], columns * stride[1], rows * dilation[0], columns * dilation[1])
     return as_strided(padded, (n, c, *counts, *kernel), (*outer, *steps), writeable=False)
-
-
-def leaf_slots(words, lo, hi):
-    """The slot of each of n leaves in the full tree above them.  Words: slots, n."""
-    slots, n = i64s(words, 0), i64(words, 1)
-    for k in range(lo, hi):
-        put(slots, k, slot_of(n, k))
-    return 0
-
-
-def fold_windows(words, lo, hi):
-    """Task t: a row of an image.
-
-    Words: out, g, slots of the windows, height and width of the image, counts, kernel, stride, padding, dilation
-    (two each), then the steps of g's dimensions c, p, q, i, j after that of n, and the number of channels.
-    """
-    out, g, slots = write(words, 0), read(words, 1), i64s(words, 2)
-    height, width, down, across = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
-    tall, broad, stride0, stride1 = i64(words, 7), i64(words, 8), i64(words, 9), i64(words, 10)
-    pad0, pad1, dilation0, dilation1 = i64(words, 11), i64(words, 12), i64(words, 13), i64(words, 14)
-    gn, gc, gp, gq, gi, gj = (
-        i64(words, 15), i64(words, 16), i64(words, 17), i64(words, 18), i64(words, 19), i64(words, 20)
-    )  # fmt: skip
-    channels = i64(words, 21)
-    stack, heights = pile(), places()
-    for t in range(lo, hi):
-        y = t % height
-        base = (t // height // channels) * gn + (t // height % channels) * gc
-        for x in range(width):
-            top, before = 0, 0
-            for i in range(tall - 1, -1, -1):  # windows in ascending order: the lower the tap, the earlier the window
-                r = y + pad0 - i * dilation0
-                p = r // stride0
-                if r < 0 or p >= down or p * stride0 != r:
-                    continue
-                for j in range(broad - 1, -1, -1):
-                    s = x + pad1 - j * dilation1
-                    q = s // stride1
-                    if s < 0 or q >= across or q * stride1 != s:
-                        continue
-                    slot = get(slots, p * across + q)
-                    if top > 0:
-                        apart = slot ^ before
-                        while top > 1 and get(heights, top - 1) < apart:
-                            put(stack, top - 2, combine(get(stack, top - 2), get(stack, top - 1)))
-                            top -= 1
-                        put(heights, top, apart)
-                    put(stack, top, load(g, base + p * gp + q * gq + i * gi + j * gj))
-                    before = slot
-                    top += 1
-            while top > 1:
-                put(stack, top - 2, combine(get(stack, top - 2), get(stack, top - 1)))
-                top -= 1
-            store(out, t * width + x, get(stack, 0) if top else nothing)
-    return 0
-
-
-@cache
-def folding_windows(dtype: str) -> Entry:
-    inner = wide(dtype)
-    scope = {"read": READ[dtype], "write": READ[dtype], "load": LOAD[dtype], "store": STORE[dtype]}
-    scope |= {"pile": buffer(NUMBA[inner], 64), "places": buffer(types.int64, 64)}
-    scope |= {"combine": elements.combine("sum", inner), "nothing": elements.nothing(inner)}
-    return entry_of(fold_windows, dtype, scope)
-
-
-def slots_of(call: Any, n: int) -> Array:
-    """The slots of the leaves of the tree over n terms."""
-    slots: Array = call.scratch((n,), np.int64)
-    call.launch(SLOTS, slots, n, tasks=n, cost=3.0 * n.bit_length())
-    return slots
-
-
-@kernel
-def fold2d(
-    call: Any, g: Array, *, size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair
-) -> Any:
-    n, c, p, q, i, j = g.shape
-    if name_of(g.dtype) not in READ:
-        return NotImplemented
-    out = call.empty((n, c, *size), g.dtype)
-    words = (*size, p, q, i, j, *stride, *padding, *dilation, *itemstrides(g.strides, g.itemsize), c)
-    tasks = n * c * size[0] if size[1] else 0
-    cost = size[1] * (5.0 + 3.0 * i * j)
-    call.launch(folding_windows(name_of(g.dtype)), out, g, slots_of(call, p * q), *words, tasks=tasks, cost=cost)
-    return out
-
-
-SLOTS = entry_of(leaf_slots, "int64", specialise((nodes.depth_to, nodes.slot_of), {}))

@@ -3,7 +3,12 @@
 Implements NUM-TREE for the CPU kernels.  At depth d the j-th node of a tree over n terms has (n + c(j)) >> d terms,
 where c(j) is the complement of j with its d bits in reverse order: halving so often gives ceil((n - b) / 2) for a
 branch b, and the sum of those choices.  So a fold goes through its terms once, from left to right: leaves of up to 16
-terms are written out, and a leaf joins the partial sums on a stack as a carry joins a binary counter.
+terms are written out, and a leaf joins the partial sums on a stack as a carry joins a binary counter: leaf j is the last
+one of as many nodes as j ends in ones, and each of them is its left half, which waits on the stack, plus its right half,
+which has just been made.  The stack then holds one partial sum for each one in j + 1.
+
+A scatter has only some of the leaves.  A leaf's *slot* is its path from the root, so two leaves meet at the highest bit
+in which their slots differ, and `push` and `drain` join neighbours there.
 
 The functions are a text for `specialise`: `load(x, i)`, `combine(a, b)` and `pile()` (64 wide elements) mean what their
 user says.
@@ -14,6 +19,8 @@ user says.
 from __future__ import annotations
 
 from .elements import get, put
+
+BLOCK = 256  # elements of a row that are folded together: one of a stack of 33 rows, which the first two caches hold
 
 
 def four(x, i, s):
@@ -78,8 +85,13 @@ def node_size(n, d, j):
     return n
 
 
+def next_choice(choice, level, d):
+    """c(j + 1) of c(j), j ending in `level` ones: those d bits count upwards from the other end, inverted."""
+    return choice ^ (((2 << level) - 1) << (d - 1 - level))
+
+
 def tree(x, i, s, n):
-    """The tree over n >= 1 terms, the first at i and each s further."""
+    """The tree over n >= 1 terms, the first at i and each s further: leaves in order, each joined to its left."""
     d = depth_to(n, 16)
     last = (1 << d) - 1
     least, over, choice = n >> d, n & last, last
@@ -95,12 +107,33 @@ def tree(x, i, s, n):
             level += 1
         if j < last:
             put(stack, level, value)
-            choice ^= ((2 << level) - 1) << (d - 1 - level)
+            choice = next_choice(choice, level, d)
     return value
 
 
+def join_rows(stack, j, x, a, y, b, rows, count):
+    """Leaf j of `count` trees at once, x[a ..] or x[a ..] + y[b ..], joined to its left siblings; the level it then has.
+
+    The stack has a row of BLOCK partial sums for each level.  Left operands are the older ones (NUM-TREE).
+    """
+    level = 0
+    while (j >> level) & 1:
+        level += 1
+    top = BLOCK * level
+    if rows == 2:
+        for c in range(count):
+            put(stack, top + c, combine(load(x, a + c), load(y, b + c)))
+    else:
+        for c in range(count):
+            put(stack, top + c, load(x, a + c))
+    for below in range(0, top, BLOCK):
+        for c in range(count):
+            put(stack, top + c, combine(get(stack, below + c), get(stack, top + c)))
+    return level
+
+
 def loop(x, i, s, n):
-    """The same for a fold whose order does not show."""
+    """The tree for a fold whose order does not show: a maximum, a minimum, integers."""
     value = load(x, i)
     if s == 1:
         for k in range(1, n):
@@ -125,6 +158,30 @@ def slot_of(n, k):
     return slot
 
 
+def push(stack, meets, top, value, meet):
+    """The height of the stack with one more term, which parts from the one before at the highest bit of `meet`.
+
+    Terms on it that part at a lower bit meet first: no later term can come between them (NUM-SCATTER).  Slots ascend,
+    so no two neighbours part at one bit, and numbers compare as their highest bits do.
+    """
+    while top > 1 and get(meets, top - 1) < meet:
+        put(stack, top - 2, combine(get(stack, top - 2), get(stack, top - 1)))
+        top -= 1
+    put(stack, top, value)
+    put(meets, top, meet)
+    return top + 1
+
+
+def drain(stack, top):
+    """What is left on the stack as one, from the right; `nothing` if there is nothing."""
+    while top > 1:
+        put(stack, top - 2, combine(get(stack, top - 2), get(stack, top - 1)))
+        top -= 1
+    return get(stack, 0) if top else nothing
+
+
 LEAVES = (four, few, leaf)
 WALK = (depth_to, node_start, node_size)
-TREE = (*LEAVES, *WALK, tree)
+TREE = (*LEAVES, *WALK, next_choice, tree)
+ROWS = (depth_to, next_choice, join_rows)
+SPARSE = (push, drain)

@@ -14,18 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from ...expressions import FLOATS
 from ..abi import Entry, i64, i64s
+from ..halves import bits_of, device
 from ..registry import kernel
 from . import elements
 from .elements import (
-    FLOATS,
     LOAD,
     NUMBA,
     READ,
     STORE,
-    bits_of,
     buffer,
-    device,
     entry_of,
     get,
     name_of,
@@ -34,22 +33,28 @@ from .elements import (
     word_of,
 )
 from .movement import contiguous
+from .nodes import BLOCK
 
 Array = np.ndarray[Any, Any]
+FEW = 24  # elements of a lane that are sorted by insertion
+DIGITS = 256  # of a key: a byte at a time
 
 
 # --- scans ------------------------------------------------------------------------------------------------------------
 
 
 def scan_columns(words, lo, hi):
-    """Task t: a block of the columns of a matrix.  Words: out, x, n, width (of a row of the matrix)."""
+    """Task t: a block of the columns of a matrix, each from its first row down, one after the other (NUM-SCAN).
+
+    Words: out, x, n, width (of a row of the matrix).
+    """
     out, x = write(words, 0), read(words, 1)
     n, width = i64(words, 2), i64(words, 3)
-    blocks = (width + 255) // 256
+    blocks = (width + BLOCK - 1) // BLOCK
     running = piles()
     for t in range(lo, hi):
-        block = t % blocks * 256
-        count = min(width - block, 256)
+        block = t % blocks * BLOCK
+        count = min(width - block, BLOCK)
         at = t // blocks * n * width + block
         for c in range(count):
             value = load(x, at + c)
@@ -68,7 +73,7 @@ def scan_columns(words, lo, hi):
 def scanning(kind: str, dtype: str) -> Entry:
     inner = wide(dtype)
     scope = {"read": READ[dtype], "write": READ[dtype], "load": LOAD[dtype], "store": STORE[dtype]}
-    scope |= {"piles": buffer(NUMBA[inner], 256), "combine": elements.combine(kind, inner)}
+    scope |= {"piles": buffer(NUMBA[inner], BLOCK), "combine": elements.combine(kind, inner)}
     return entry_of(scan_columns, f"{kind}_{dtype}", scope)
 
 
@@ -78,8 +83,8 @@ def scan(call: Any, x: Array, dim: int, kind: str) -> Any:
     dim %= x.ndim
     n, width = x.shape[dim], math.prod(x.shape[dim + 1 :])
     out = call.empty(x.shape, x.dtype)
-    tasks = math.prod(x.shape[:dim]) * -(-width // 256) if n else 0
-    cost = n * (1.0 + 0.2 * min(width, 256))
+    tasks = math.prod(x.shape[:dim]) * -(-width // BLOCK) if n else 0
+    cost = n * (1.0 + 0.2 * min(width, BLOCK))
     call.launch(scanning(kind, name_of(x.dtype)), out, contiguous(call, x), n, width, tasks=tasks, cost=cost)
     return out
 
@@ -124,13 +129,17 @@ def key_float32(value):
 
 @device
 def key_float64(value):
+    """Likewise, with the sign bit turned over at last: zeros are the middle of the unsigned numbers."""
     word = np.int64(word_of(value))
     key = word if word >= 0 else -(word & 0x7FFFFFFFFFFFFFFF)  # both zeros are 0
     return (key if value == value else 0x7FFFFFFFFFFFFFFF) ^ LEAST
 
 
 def sort_lanes(words, lo, hi):
-    """Task t: a lane.  Words: out, x, n, step along the lane, descending?"""
+    """Task t: a lane: by insertion if it is short, else by counting bytes of keys, the lowest first.
+
+    Both keep equals in their order (NUM-ORDER).  Words: out, x, n, step along the lane, descending?
+    """
     out, x = i64s(words, 0), read(words, 1)
     n, step, descending = i64(words, 2), i64(words, 3), i64(words, 4)
     keys, places = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -141,7 +150,7 @@ def sort_lanes(words, lo, hi):
         for i in range(n):
             word = key(load(x, base + i * step))
             keys[i], places[i] = ~word if descending else word, i
-        if n <= 24:
+        if n <= FEW:
             for i in range(1, n):
                 word, place, k = keys[i], places[i], i
                 # as unsigned numbers: with the sign bit turned over, signed comparison is the right one
@@ -151,7 +160,7 @@ def sort_lanes(words, lo, hi):
                 keys[k], places[k] = word, place
         else:
             for shift in range(0, bits, 8):
-                for d in range(256):
+                for d in range(DIGITS):
                     put(starts, d, 0)
                 for i in range(n):
                     d = (keys[i] >> shift) & 255
@@ -159,7 +168,7 @@ def sort_lanes(words, lo, hi):
                 if get(starts, (keys[0] >> shift) & 255) == n:
                     continue
                 total = 0
-                for d in range(256):
+                for d in range(DIGITS):
                     size = get(starts, d)
                     put(starts, d, total)
                     total += size
@@ -182,7 +191,7 @@ def sorting(dtype: str) -> Entry:
     if dtype in FLOATS:
         turn = key_float64 if inner == "float64" else key_float32
     scope = {"read": READ[dtype], "load": LOAD[dtype], "key": turn, "least": LEAST}
-    scope |= {"digits": buffer(NUMBA["int64"], 256), "bits": 64 if dtype in ("int64", "float64") else 32}
+    scope |= {"digits": buffer(NUMBA["int64"], DIGITS), "bits": 64 if dtype in ("int64", "float64") else 32}
     return entry_of(sort_lanes, dtype, scope)
 
 

@@ -1,6 +1,7 @@
 """Panels: the factors of a contraction copied so that a tile reads them in ascending addresses.
 
-A panel holds up to `width` rows of a matrix, its k-th step in `width` elements that lie together.  What is past the
+Part of ACC-MATMUL and ACC-CONV of spec/text/acceleration.md; what is packed, `contraction` and `convolution` decide.  A
+panel holds up to `width` rows of a matrix, its k-th step in `width` elements that lie together.  What is past the
 matrix's edge is not written: a tile computes nothing that it stores from there.  The steps of k may be two letters
 (outer, inner) of an array, each with a stride of its own.
 """
@@ -204,9 +205,9 @@ class Panels:
 
     @cached_property
     def table(self) -> Array:
-        return table_of(
-            self.rows, self.k, self.width, self.fill, self.row, self.outer, self.inner, self.count, self.begins
-        )  # fmt: skip
+        """What `pack` reads."""
+        numbers = self.rows, self.k, self.width, self.fill, self.row, self.outer, self.inner, self.count
+        return table_of(*numbers, self.begins)
 
     @property
     def size(self) -> int:

@@ -1,9 +1,9 @@
 """Reduction kernels: dimensions folded away in the canonical order, without copying the operand.
 
-Implements ACC-REDUCE of spec/text/acceleration.md (NUM-TREE, NUM-FOLD and NUM-ORDER in compiled code).  A fold reads
-its operand in one of two forms: *rows*, a result at a time, where neighbours in memory are folded; *columns*, a block
-of results at a time, where neighbours in memory are results.  A long fold with few results is first cut at one depth of
-its tree, so that threads may share it.
+Implements ACC-REDUCE of spec/text/acceleration.md (NUM-TREE in compiled code).  A fold reads its operand in one of two
+forms: *rows*, a result at a time, where neighbours in memory are folded; *columns*, a block of results at a time, where
+neighbours in memory are results.  A long fold with few results is first cut at one depth of its tree, so that threads
+may share it.  The tree is `nodes`'; the fold over ranks is in `ranks`, the place of an extreme in `extremes`.
 """
 
 # ruff: noqa: F821  (names of the scope)
@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ..abi import Entry, i64, i64s
+from ..abi import Entry, i64
+from ..halves import device
 from ..registry import kernel
 from . import elements, nodes
 from .creation import filled
 from .elements import LOAD, NUMBA, READ, STORE, buffer, entry_of, get, itemstrides, name_of, put, specialise, wide
-from .movement import contiguous
+from .nodes import BLOCK
 
-BLOCK = 256  # columns folded together
 Array = np.ndarray[Any, Any]
 
 
@@ -131,7 +131,7 @@ def tree_node(x, at, words, first, folded, start, n):
 
 
 def tree_runs(x, at, words, first, folded, start, n):
-    """`tree` over a range of several dimensions, its leaves brought together."""
+    """`nodes.tree` over a range of several dimensions: the same leaves in the same order, each brought together first."""
     size, step = i64(words, first + 2 * folded - 2), i64(words, first + 2 * folded - 1)
     d = depth_to(n, 16)
     last = (1 << d) - 1
@@ -155,7 +155,7 @@ def tree_runs(x, at, words, first, folded, start, n):
             level += 1
         if j < last:
             put(stack, level, value)
-            choice ^= ((2 << level) - 1) << (d - 1 - level)
+            choice = next_choice(choice, level, d)
     return value
 
 
@@ -179,59 +179,39 @@ def loop_node(x, at, words, first, folded, start, n):
 def fold_columns(words, lo, hi):
     """Task t: node t mod 2^cut of a block of columns; blocks run through the last kept dimension first.
 
-    Leaves are one row or two; the stack holds a block of partial sums at each level.
+    Each column's tree is that of `nodes.tree`; columns are independent, so a row of them is joined at a time.
     """
     x, out, parts = read(words, 0), write(words, 1), read_wide(words, 2)
     n, cut, kept, folded = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
     last = 7 + 3 * kept
     width, across = i64(words, last - 3), i64(words, last - 1)
-    blocks = (width + 255) // 256
+    blocks = (width + BLOCK - 1) // BLOCK
     stack = piles()
     for t in range(lo, hi):
-        o = t >> cut
+        o, node = t >> cut, t & ((1 << cut) - 1)
         o, block = o // blocks, o % blocks
-        count = min(width - block * 256, 256)
-        at, to = block * 256, block * 256 * across
+        count = min(width - block * BLOCK, BLOCK)
+        at, to = block * BLOCK, block * BLOCK * across
         for k in range(kept - 2, -1, -1):
             size = i64(words, 7 + 3 * k)
             o, i = o // size, o % size
             at += i * i64(words, 8 + 3 * k)
             to += i * i64(words, 9 + 3 * k)
-        start, d = 0, 0
-        terms = n
-        for k in range(cut - 1, -1, -1):  # down to this node
-            half = (terms + 1) >> 1
-            if (t >> k) & 1:
-                start, half = start + half, terms - half
-            terms = half
-        while (terms - 1) >> d > 1:
-            d += 1
+        start, terms = node_start(n, cut, node), node_size(n, cut, node)
+        d = depth_to(terms, 2)
         end = (1 << d) - 1
         least, over, choice = terms >> d, terms & end, end
         for j in range(end + 1):
             rows = least + ((over + choice) >> d)
-            a, b = at + place(words, last, folded, start), 0
-            if rows == 2:
-                b = at + place(words, last, folded, start + 1)
+            a = at + place(words, last, folded, start)
+            b = at + place(words, last, folded, start + 1) if rows == 2 else a
+            level = join_rows(stack, j, x, a, x, b, rows, count)
             start += rows
-            level = 0
-            while (j >> level) & 1:
-                level += 1
-            top = 256 * level
-            if rows == 2:
-                for c in range(count):
-                    put(stack, top + c, combine(load(x, a + c), load(x, b + c)))
-            else:
-                for c in range(count):
-                    put(stack, top + c, load(x, a + c))
-            for below in range(0, top, 256):
-                for c in range(count):
-                    put(stack, top + c, combine(get(stack, below + c), get(stack, top + c)))
             if j < end:
-                choice ^= ((2 << level) - 1) << (d - 1 - level)
-        top = 256 * d
+                choice = next_choice(choice, level, d)
+        top = BLOCK * d  # the last leaf ends at the root
         if cut > 0:
-            to += (t & ((1 << cut) - 1)) * i64(words, last + 2 * folded)
+            to += node * i64(words, last + 2 * folded)
             for c in range(count):
                 put(parts, to + c * across, get(stack, top + c))
         else:
@@ -243,12 +223,12 @@ def fold_columns(words, lo, hi):
 # --- their meaning for a dtype ----------------------------------------------------------------------------------------
 
 
-@elements.device
+@device
 def load_truth(x, i):
     return np.uint8(get(x, i) != 0)
 
 
-@elements.device
+@device
 def load_truth_half(x, i):
     return np.uint8((get(x, i) & 0x7FFF) != 0)
 
@@ -264,7 +244,7 @@ def folding(columns: bool, kind: str, source: str, made: str, truth: bool = Fals
         scope["load"] = load_truth_half if source in ("float16", "bfloat16") else load_truth
     suffix = f"{kind}_{source}_{made}{'_truth' if truth else ''}"
     if columns:
-        inside = specialise((place,), scope)
+        inside = specialise((place, nodes.node_start, nodes.node_size, *nodes.ROWS), scope)
         return entry_of(fold_columns, suffix, inside)
     ordered = kind in ("sum", "prod") and inner in ("float32", "float64")
     if ordered:  # leaves brought in are in their wide form
@@ -353,135 +333,3 @@ def any_(call: Any, x: Array, *, dims: Sequence[int]) -> Any:
 @kernel
 def all_(call: Any, x: Array, *, dims: Sequence[int]) -> Any:
     return fold_dims(call, x, dims, "min", truth=True)
-
-
-# --- the place of an extreme ------------------------------------------------------------------------------------------
-
-
-def extreme_place(words, lo, hi):
-    """Task o: words x, out, n, step, number of kept dimensions, those (size, step in x, step in the result)."""
-    x, out = read(words, 0), i64s(words, 1)
-    n, step, kept = i64(words, 2), i64(words, 3), i64(words, 4)
-    for o in range(lo, hi):
-        rest, at = o, 0
-        for k in range(kept - 1, -1, -1):
-            size = i64(words, 5 + 3 * k)
-            at += (rest % size) * i64(words, 6 + 3 * k)
-            rest = rest // size
-        best, where = load(x, at), 0
-        for i in range(1, n):
-            if best != best:  # the first NaN
-                break
-            value = load(x, at + i * step)
-            if beats(value, best):
-                best, where = value, i
-        put(out, o, where)
-    return 0
-
-
-@elements.device
-def above(a, b):
-    return a > b or a != a
-
-
-@elements.device
-def below(a, b):
-    return a < b or a != a
-
-
-@cache
-def placing(kind: str, dtype: str) -> Entry:
-    scope = {"read": READ[dtype], "load": LOAD[dtype], "beats": above if kind == "max" else below}
-    return entry_of(extreme_place, f"{kind}_{dtype}", scope)
-
-
-def place_of(call: Any, x: Array, dim: int, kind: str) -> Any:
-    if name_of(x.dtype) not in READ or x.shape[dim] == 0:
-        return NotImplemented
-    steps = itemstrides(x.strides, x.itemsize)
-    dim %= x.ndim
-    at = space(x.shape, steps, (dim,))
-    out = call.empty(at.shape, np.int64)
-    # `columns` has moved a dimension to the end, but results are told by the row-major number of their index
-    kept = tuple(sorted(at.kept, key=lambda size_steps: -size_steps[2]))
-    words = (x.shape[dim], steps[dim], len(kept), *(word for size_steps in kept for word in size_steps))
-    call.launch(placing(kind, name_of(x.dtype)), x, out, *words, tasks=at.results, cost=x.shape[dim] + 5.0)
-    return out
-
-
-@kernel
-def argmax(call: Any, x: Array, *, dim: int) -> Any:
-    return place_of(call, x, dim, "max")
-
-
-@kernel
-def argmin(call: Any, x: Array, *, dim: int) -> Any:
-    return place_of(call, x, dim, "min")
-
-
-# --- the fold over ranks ----------------------------------------------------------------------------------------------
-
-
-def fold_parts(words, lo, hi):
-    """Task t: a block of elements; words out, number of parts, size, then the parts."""
-    out = write(words, 0)
-    n, total = i64(words, 1), i64(words, 2)
-    stack = piles()
-    for t in range(lo, hi):
-        at = t * 256
-        count = min(total - at, 256)
-        d = depth_to(n, 2)
-        last = (1 << d) - 1
-        least, over = n >> d, n & last
-        choice = last
-        level, part = 0, 3
-        for j in range(last + 1):
-            size = least + ((over + choice) >> d)
-            a, b = read(words, part), read(words, part + size - 1)
-            part += size
-            level = 0
-            while (j >> level) & 1:
-                level += 1
-            to = 256 * level
-            if size == 2:
-                for c in range(count):
-                    put(stack, to + c, combine(load(a, at + c), load(b, at + c)))
-            else:
-                for c in range(count):
-                    put(stack, to + c, load(a, at + c))
-            for k in range(level):
-                for c in range(count):
-                    put(stack, to + c, combine(get(stack, 256 * k + c), get(stack, to + c)))
-            if j < last:
-                choice ^= ((2 << level) - 1) << (d - 1 - level)
-        for c in range(count):
-            store(out, at + c, get(stack, 256 * level + c))
-    return 0
-
-
-@cache
-def folding_parts(kind: str, dtype: str) -> Entry:
-    inner = wide(dtype)
-    scope = {"read": READ[dtype], "write": READ[dtype], "load": LOAD[dtype], "store": STORE[dtype]}
-    scope |= {"piles": buffer(NUMBA[inner], 33 * BLOCK), "combine": elements.combine(kind, inner)}
-    return entry_of(fold_parts, f"{kind}_{dtype}", specialise(nodes.WALK, scope))
-
-
-@kernel
-def fold(call: Any, *parts: Array, kind: str) -> Any:
-    first = parts[0] if parts else None
-    if first is None or any(p.shape != first.shape or p.dtype != first.dtype for p in parts) or kind not in KINDS:
-        return NotImplemented  # the reference tells what is wrong
-    if len(parts) == 1:
-        return first
-    if name_of(first.dtype) not in READ:
-        return NotImplemented
-    out = call.empty(first.shape, first.dtype)
-    rows = [contiguous(call, part) for part in parts]
-    tasks = -(-first.size // BLOCK)
-    words = (len(parts), first.size, *rows)
-    call.launch(folding_parts(kind, name_of(first.dtype)), out, *words, tasks=tasks, cost=30.0 * len(parts))
-    return out
-
-
-KINDS = ("sum", "prod", "max", "min")

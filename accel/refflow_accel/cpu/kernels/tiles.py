@@ -13,12 +13,14 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
-from numba import config, njit, types
+from llvmlite import ir
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from refflow.numerics import LEAF
+
+from ..processor import features
 
 I64, I32 = ir.IntType(64), ir.IntType(32)
 DEPTH = 24  # levels a stack has room for: 2^24 leaves
@@ -29,10 +31,7 @@ inner = njit(error_model="numpy", nogil=True)  # a function of kernels
 
 def _machine() -> tuple[int, int]:
     """(float32 lanes of a vector, rows of a tile): 16 accumulators of 512 bits, 12 of 256, 16 of 128."""
-    if config.CPU_FEATURES is not None:  # NUMBA_CPU_FEATURES
-        has = {name[1:] for name in config.CPU_FEATURES.split(",") if name.startswith("+")}
-    else:
-        has = {name for name, there in binding.get_host_cpu_features().items() if there}
+    has = features()
     if {"avx512f", "avx512vl", "avx512bw"} <= has:
         return 16, 8
     return (8, 6) if "avx2" in has else (4, 8)

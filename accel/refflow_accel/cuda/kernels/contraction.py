@@ -1,6 +1,7 @@
 """Contractions: matmul, and conv2d with its two gradients as one correlation under other names of the letters.
 
-Implements NUM-CONTRACT and NUM-CONV for CUDA.  A tap that falls on padding, or between strides, is absent.
+Implements NUM-CONTRACT and NUM-CONV for CUDA.  A tap that falls on padding, or between strides, is absent.  This module
+says where factors lie and at which nodes a range is cut; the tree itself is the text of `tiles`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..layout import coalesce
 from ..memory import LIMIT, DeviceArray, empty, packed
 from ..registry import Family, Made, family, primitive
 from ..target import SIMULATED, i32, u32
-from .movement import contiguous, filled
+from .movement import contiguous, filled, spread
 from .reduction import fold_range
 from .tiles import LARGE, LONGEST, SMALL, Tile, contraction
 
@@ -138,16 +139,11 @@ def _matmul(x: DeviceArray, y: DeviceArray, batch: tuple[int, ...], m: int, k: i
         x, y = contiguous(x), contiguous(y)
         found = batches(batch, x, y)
     if found is None:  # broadcast in turns: no three dimensions describe it
-        x, y = (contiguous(_spread(a, (*batch, *a.shape[-2:]))) for a in (x, y))
+        x, y = (contiguous(spread(a, (*batch, *a.shape[-2:]))) for a in (x, y))
         found = batches(batch, x, y)
     sizes, a, b = found
     geometry = (sizes[1], sizes[2], *a, x.strides[-2], x.strides[-1], *b, y.strides[-2], y.strides[-1])
     return contract(product, (), math.prod(batch), m, n, k, geometry, x, y)
-
-
-def _spread(x: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
-    own = [0 if n == 1 else stride for n, stride in zip(x.shape, x.strides)]
-    return x.view(shape, [0] * (len(shape) - x.ndim) + own)
 
 
 # --- convolution ------------------------------------------------------------------------------------------------------

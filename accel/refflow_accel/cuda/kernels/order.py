@@ -1,4 +1,4 @@
-"""Sorting: the reference's, on host copies."""
+"""Sorting: the reference's, on host copies (NUM-ORDER; ACC-CUDA-BACKEND asks that it is listed)."""
 
 from __future__ import annotations
 

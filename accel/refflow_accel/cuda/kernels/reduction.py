@@ -15,8 +15,10 @@ from typing import Any
 
 from refflow.numerics.dtypes import identity
 
-from ..elements import DTYPES, HALVES, NUMBER, cells, combiner, loader, storer, wide
-from ..elementwise import dtype_of, one, run
+from ...chains import single
+from ...expressions import HALVES
+from ..elements import DTYPES, NUMBER, cells, combiner, loader, storer, wide
+from ..elementwise import dtype_of, run
 from ..layout import grid_of, merged
 from ..memory import DeviceArray, empty
 from ..registry import Made, family, primitive
@@ -59,7 +61,8 @@ def node_start(n, j, d):
 def walker(load: Any, combine: Any) -> Any:
     """walk(stack, x, base, n, at, inner, outer step, inner step): the tree over the n >= 1 terms from number `at` on.
 
-    Term i lies at base + (i // inner) * outer step + (i % inner) * inner step.
+    Term i lies at base + (i // inner) * outer step + (i % inner) * inner step.  Nodes are made from left to right; one
+    that ends a larger node, as its number's trailing ones tell, is added to the left halves that wait: left + right.
     """
 
     def walk(stack, x, base, n, at, inner, step0, step1):
@@ -268,7 +271,7 @@ def amin(x: DeviceArray, *, dims: Sequence[int]) -> DeviceArray:
 
 def truth(x: DeviceArray) -> DeviceArray:
     """x != 0."""
-    return x if x.dtype.name == "bool" else run(one("cast", (x.dtype.name,), "bool"), [x])[0]
+    return x if x.dtype.name == "bool" else run(single("cast", (x.dtype.name,), "bool"), [x])[0]
 
 
 @primitive

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..elements import HALVES, INTEGERS, NUMBER, cells, loader, storer, wide
+from ...expressions import FLOATS, INTEGERS
+from ..elements import NUMBER, cells, loader, storer, wide
 from ..layout import grid_of
 from ..memory import DeviceArray, empty
 from ..registry import Made, family, primitive
@@ -37,7 +38,7 @@ def scan(dtype: str, multiplied: bool) -> Made:
 
 
 def _scan(x: DeviceArray, dim: int, multiplied: bool) -> Any:
-    if x.dtype.name not in ("float32", "float64", *HALVES, *INTEGERS):
+    if x.dtype.name not in (*FLOATS, *INTEGERS):
         return NotImplemented
     out = empty(x.shape, x.dtype)
     if out.size:
