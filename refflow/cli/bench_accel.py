@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from ..errors import AttributeValueError, BackendError
 
 
-def accel(
-    chosen: Sequence[str], threads: Sequence[int], json_to: str | None = None, profile: str | None = None
-) -> int:
+def accel(chosen: Sequence[str], threads: Sequence[int], json_to: str | None = None, profile: str | None = None) -> int:
     """The comparison of these sections (none: all), or a profile of the models whose names contain `profile`; exit code 0.
 
     Errors: `BackendError` without Numba, `AttributeValueError` for sections that need PyTorch without it, or for a profile
@@ -30,7 +28,9 @@ def accel(
         raise AttributeValueError(f"--profile: no model's name contains '{profile}'; there are: {names}")
     rivals = [name for name in chosen if name in sections.NEEDS_TORCH]
     if rivals and profile is None and not sections.has_torch():
-        raise AttributeValueError(f"--section {rivals[0]}: the rival is PyTorch, which is not installed: pip install torch")
+        raise AttributeValueError(
+            f"--section {rivals[0]}: the rival is PyTorch, which is not installed: pip install torch"
+        )
     again = command.in_clean_process(_arguments(chosen, threads, json_to, profile))
     if again is not None:
         return again
@@ -41,9 +41,7 @@ def accel(
     return 0
 
 
-def _arguments(
-    chosen: Sequence[str], threads: Sequence[int], json_to: str | None, profile: str | None
-) -> list[str]:
+def _arguments(chosen: Sequence[str], threads: Sequence[int], json_to: str | None, profile: str | None) -> list[str]:
     """What was asked, as arguments of the command."""
     given = ["bench", "accel", *(word for name in chosen for word in ("--section", name))]
     given += ["--threads", *map(str, threads)]

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import refflow as flow
-from refflow.cli import main
-from refflow.cli.arguments import ACCEL_SECTIONS
 from refflow_accel.bench import command, first_use, profile, ratios, rounds, sections, twins
 from refflow_accel.bench.matmul import Case
 from refflow_accel.bench.native import program_of, rows_of, rows_of_adamw
 from refflow_accel.bench.ratios import Ratio
+
+import refflow as flow
+from refflow.cli import main
+from refflow.cli.arguments import ACCEL_SECTIONS
 
 TINY = partial(sections.matmul, cases=[Case("4x8x3", (), 4, 8, 3)])
 
@@ -29,7 +29,9 @@ TINY = partial(sections.matmul, cases=[Case("4x8x3", (), 4, 8, 3)])
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Five rounds of little more than one run each, in the environment that the command wants."""
     monkeypatch.setattr(rounds, "QUIET", inf)
-    monkeypatch.setattr(ratios, "race", lambda contenders, threads, patience: rounds.race(contenders, threads, 1e-5, patience))
+    monkeypatch.setattr(
+        ratios, "race", lambda contenders, threads, patience: rounds.race(contenders, threads, 1e-5, patience)
+    )
     for name in command.MISLEADING:
         monkeypatch.delenv(name, raising=False)
 

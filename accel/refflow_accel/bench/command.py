@@ -87,7 +87,7 @@ def profiled(which: str) -> None:
 def pin_torch(threads: int) -> None:
     """Gives PyTorch as many threads."""
     if sections.has_torch():
-        import torch
+        import torch  # type: ignore[import-not-found,unused-ignore]
 
         torch.set_num_threads(threads)
 
@@ -124,8 +124,9 @@ def in_clean_process(arguments: Sequence[str]) -> int | None:
         return None
     import subprocess
 
-    print(f"refflow: starting again without {', '.join(found)}: they decide what a library runs when it is loaded", file=sys.stderr)
+    print(
+        f"refflow: starting again without {', '.join(found)}: they decide what a library runs when it is loaded",
+        file=sys.stderr,
+    )
     environment = {name: value for name, value in os.environ.items() if name not in found}
     return subprocess.run([sys.executable, "-m", "refflow", *arguments], env=environment, check=False).returncode
-
-

@@ -33,7 +33,18 @@ def measured(steps: int = 3) -> Iterator[tuple[str, float, Times]]:
 
 def run(folder: str, steps: int) -> Times:
     """A run of the job with `folder` as the cache, one thread."""
-    command = [sys.executable, "-m", "refflow", "train", "digits", "--backend", "numba", "--graph", "--steps", str(steps)]
+    command = [
+        sys.executable,
+        "-m",
+        "refflow",
+        "train",
+        "digits",
+        "--backend",
+        "numba",
+        "--graph",
+        "--steps",
+        str(steps),
+    ]
     environment = {**os.environ, "REFFLOW_CACHE": folder, "REFFLOW_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     before, begin = _processor(), time.perf_counter()
     subprocess.run([*command, "--quiet", "--json"], env=environment, stdout=subprocess.PIPE, check=True)

@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from refflow.functional.arithmetic import mul
 from refflow.functional.creation import tensor
+from refflow.functional.reduction import sum as sum_
 from refflow.graph.api import Graph
 from refflow.layout import Placement, broadcast
-from refflow.nn import Parameter, ParameterList
+from refflow.nn import ParameterList
+from refflow.nn.parameter import Parameter
 from refflow.optim import AdamW
 from refflow.tensor.tensor import Tensor
 
@@ -40,8 +43,8 @@ class Decay(Graph):
         self.add_optimizer(AdamW([parameter]))
 
     def build(self, gradient: Tensor) -> Tensor:
-        loss = (self.held[0] * gradient).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = sum_(mul(self.held[0], gradient))
+        loss.backward()
         return loss
 
 

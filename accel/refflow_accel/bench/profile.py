@@ -108,7 +108,7 @@ def flops(program: LocalProgram, call: LocalCall) -> int:
     """Two for each product of a contraction; 0 for any other call."""
     if call.name not in PRODUCTS:
         return 0
-    shapes = [program.arrays[number].shape for number in (*call.inputs, *call.outputs)]
+    shapes: list[tuple[int, ...]] = [program.arrays[number].shape for number in (*call.inputs, *call.outputs)]
     if call.name == "matmul":
         return 2 * prod(shapes[2]) * shapes[0][-1]
     weight, positions = {"conv2d": (1, 2), "conv2d_input": (1, 0), "conv2d_filter": (2, 1)}[call.name]

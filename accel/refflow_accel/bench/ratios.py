@@ -71,7 +71,11 @@ def table(ratios: Iterable[Ratio]) -> Table:
     ):  # fmt: skip
         made.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for r in ratios:
-        bound = "" if r.target is None else f"{'<' if r.ratio is None else '>='} {r.target:g}{' s' if r.ratio is None else ''}"
+        bound = (
+            ""
+            if r.target is None
+            else f"{'<' if r.ratio is None else '>='} {r.target:g}{' s' if r.ratio is None else ''}"
+        )
         made.add_row(
             r.section, r.name, str(r.threads), told(r.seconds), r.rival or "", told(r.rival_seconds) if r.rival else "",
             "" if r.ratio is None else f"{r.ratio:.2f}", f"{r.spread:.0%}" if r.rival else "", bound,

@@ -73,7 +73,9 @@ def elementwise(threads: int, n: int = WIDE) -> Iterator[Ratio]:
     """exp, GELU, and AdamW's update, of n times n elements."""
     x = np.random.default_rng(0).standard_normal((n, n)).astype(np.float32)
     rivals = {"NumPy": partial(np.exp, x, out=np.empty_like(x))}
-    yield from _with_torch("elementwise", f"exp, {n} x {n}", threads, lambda x: x.exp(), (x,), rivals, lambda x: x.exp())
+    yield from _with_torch(
+        "elementwise", f"exp, {n} x {n}", threads, lambda x: x.exp(), (x,), rivals, lambda x: x.exp()
+    )
     gelu: Callable[[Any], Any] = lambda x: torch_functional().gelu(x)  # noqa: E731
     yield from _with_torch("elementwise", f"gelu, {n} x {n}", threads, F.gelu, (x,), {}, gelu)
     if has_torch():
@@ -89,7 +91,7 @@ def _with_torch(
     """Ours as native rows, NumPy where it has one function for it, PyTorch where it is installed."""
     contenders: dict[str, Callable[[], Any]] = {OURS: rows_of(ours, *arrays), **rivals}
     if has_torch():
-        import torch
+        import torch  # type: ignore[import-not-found,unused-ignore]
 
         contenders["PyTorch"] = partial(theirs, *map(torch.from_numpy, arrays))
     if len(contenders) > 1:
@@ -153,14 +155,14 @@ def has_torch() -> bool:
 
 def torch_functional() -> Any:
     """torch.nn.functional."""
-    from torch.nn import functional
+    from torch.nn import functional  # type: ignore[import-not-found,unused-ignore]
 
     return functional
 
 
 def torch_adamw(x: np.ndarray[Any, Any], fused: bool) -> Callable[[], Any]:
     """A step of AdamW on one parameter whose gradient stays."""
-    import torch
+    import torch  # type: ignore[import-not-found,unused-ignore]
 
     parameter = torch.nn.Parameter(torch.from_numpy(x.copy()))
     parameter.grad = torch.from_numpy(x.copy())

@@ -17,8 +17,9 @@ from refflow.functional.creation import tensor
 from refflow.graph.api import Graph
 from refflow.layout import Placement, broadcast
 from refflow.models import GPT, cnn
-from refflow.nn import Linear, Module, ReLU, Sequential
+from refflow.nn import Linear, ReLU, Sequential
 from refflow.nn.functional import cross_entropy
+from refflow.nn.module import Module
 from refflow.optim import SGD, AdamW
 from refflow.state import manual_seed
 from refflow.tensor.tensor import Tensor
@@ -53,7 +54,7 @@ class TrainingGraph(Graph):
 
     def build(self, x: Tensor, y: Tensor) -> Tensor:
         loss = self.loss(self.model(x), y)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
 
@@ -69,7 +70,7 @@ def ours(twin: Twin) -> tuple[TrainingGraph, Step]:
 
 def theirs(twin: Twin, weights: list[np.ndarray[Any, Any]] | None = None) -> Step:
     """A step of PyTorch's twin, with these weights to begin with, in the order of its parameters."""
-    import torch
+    import torch  # type: ignore[import-not-found,unused-ignore]
 
     model = twin.theirs()
     parameters = list(model.parameters())
@@ -133,7 +134,7 @@ def torch_mlp(*widths: int) -> Callable[[], Any]:
     """The same of PyTorch."""
 
     def made() -> Any:
-        from torch import nn
+        from torch import nn  # type: ignore[import-not-found,unused-ignore]
 
         layers: list[Any] = []
         for a, b in pairwise(widths):
@@ -145,7 +146,7 @@ def torch_mlp(*widths: int) -> Callable[[], Any]:
 
 def torch_cnn() -> Any:
     """`refflow.models.cnn` of PyTorch."""
-    from torch import nn
+    from torch import nn  # type: ignore[import-not-found,unused-ignore]
 
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
@@ -156,9 +157,9 @@ def torch_cnn() -> Any:
 
 def torch_gpt(width: int, layers: int, heads: int, context: int) -> Any:
     """`refflow.models.GPT` of PyTorch."""
-    import torch
-    from torch import nn
-    from torch.nn import functional as F
+    import torch  # type: ignore[import-not-found,unused-ignore]
+    from torch import nn  # type: ignore[import-not-found,unused-ignore]
+    from torch.nn import functional as F  # type: ignore[import-not-found,unused-ignore]
 
     class Layer(nn.Module):
         def __init__(self) -> None:

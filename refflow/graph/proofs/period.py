@@ -140,7 +140,9 @@ def _howard(events: Events, weights: list[int], component: list[int]) -> tuple[F
     potentials; choices that raise a potential are taken until none does.
     """
     inside, targets, tokens = set(component), events.target, events.tokens
-    ways = {v: [(targets[e], weights[e], tokens[e]) for e in events.outgoing[v] if targets[e] in inside] for v in component}
+    ways = {
+        v: [(targets[e], weights[e], tokens[e]) for e in events.outgoing[v] if targets[e] in inside] for v in component
+    }
     into: dict[int, list[tuple[int, Way]]] = {v: [] for v in component}
     for v, out in ways.items():
         for way in out:
