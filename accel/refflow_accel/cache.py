@@ -6,12 +6,16 @@ calls, to tell whether a kept copy is still good; so the folder's name is a dige
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import platform
+import shutil
 import sys
-from functools import lru_cache
+import tempfile
+from functools import lru_cache, wraps
 from pathlib import Path
+from typing import Any
 
 
 @lru_cache(maxsize=1)
@@ -22,11 +26,29 @@ def folder() -> Path:
 
     package = Path(__file__).parent
     digest = hashlib.sha256()
-    for source in sorted([*package.rglob("*.py"), *package.rglob("*.npz")]):  # tables too
+    for source in _sources(package):
         digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
     for part in (numba.__version__, llvmlite.__version__, sys.version, platform.machine(), _processor()):
         digest.update(part.encode() + b"\0")
-    return parent() / digest.hexdigest()[:16]
+    return _writable(parent() / digest.hexdigest()[:16])
+
+
+def _writable(wanted: Path) -> Path:
+    """That folder; where nothing can be written in it, one that lasts as long as this process."""
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=wanted):
+            return wanted
+    except OSError:
+        made = Path(tempfile.mkdtemp(prefix="refflow-"))
+        atexit.register(shutil.rmtree, made, ignore_errors=True)
+        return made / wanted.name
+
+
+def _sources(package: Path) -> list[Path]:
+    """What CPU kernels are made of: their own files, the scalar functions and tables, the chains' expressions."""
+    inside = [path for part in ("cpu", "scalar") for path in (package / part).rglob("*") if path.suffix in (".py", ".npz")]
+    return sorted([*inside, package / "chains.py", package / "expressions.py"])
 
 
 def parent() -> Path:
@@ -50,3 +72,28 @@ def use() -> None:
 
     config.CACHE_DIR = str(folder())
     config.DISABLE_INTEL_SVML = True  # its functions are not correctly rounded
+    _forgive_damage()
+
+
+def _forgive_damage() -> None:
+    """Lets Numba compile anew what it cannot read in our folder (a file cut short), where it would raise for ever."""
+    from numba.core.caching import IndexDataCacheFile
+
+    load = IndexDataCacheFile.load
+    if hasattr(load, "__wrapped__"):
+        return
+
+    @wraps(load)
+    def forgiving(self: Any, key: Any) -> Any:
+        try:
+            return load(self, key)
+        except OSError:
+            raise
+        except Exception:
+            index = Path(self._index_path)
+            if folder() not in index.parents:
+                raise
+            index.unlink(missing_ok=True)
+            return None
+
+    IndexDataCacheFile.load = forgiving

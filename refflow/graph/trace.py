@@ -192,7 +192,7 @@ def over_steps(tensor: Tensor) -> Tensor:
     if not isinstance(meta.placement, TimedPlacement):  # a constant, captured from outside
         return Tensor(to_global(tensor.value, placement=meta.placement, sbp=meta.sbp))
     if meta.sbp[-1] == broadcast:
-        return tensor
+        return Tensor(tensor.value)  # of its own: a cell forgets its lazy value when the trace ends
     return Tensor(to_global(tensor.value, placement=meta.placement, sbp=(*meta.sbp[:-1], broadcast)))
 
 

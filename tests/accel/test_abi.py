@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -99,3 +100,59 @@ def test_other_sources_have_another_folder(tmp_path: Path, monkeypatch: pytest.M
     assert cache.folder() != here
     monkeypatch.undo()
     cache.folder.cache_clear()
+
+
+# --- forks, and damaged caches ----------------------------------------------------------------------------------------
+
+
+def python(program: str, **environment: str) -> str:
+    """What a fresh process prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_forked_process_computes_alone() -> None:
+    """OpenMP ends a forked process that asks for its threads."""
+    program = """
+import os
+import refflow as flow
+flow.bind_device("cpu", "numba")
+a = flow.ones(300, 300)
+wanted = (a @ a).tolist()
+child = os.fork()
+if not child:
+    from refflow_accel.cpu.abi import set_threads
+    set_threads(2)
+    os._exit(int((a @ a).tolist() != wanted))
+print(os.waitpid(child, 0)[1])
+"""
+    assert python(program, REFFLOW_THREADS="2") == "0"
+
+
+ADDS = """
+import refflow as flow
+with flow.backend("numba"):
+    print((flow.ones(2) + 1.5).tolist())
+"""
+
+
+@pytest.mark.slow
+def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
+    for ending in ("nothing yet", "nbi", "nbc", "py"):
+        for path in tmp_path.rglob(f"*.{ending}"):
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        assert python(ADDS, REFFLOW_CACHE=str(tmp_path)) == "[2.5, 2.5]"
+
+
+@pytest.mark.slow
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert python(ADDS, REFFLOW_CACHE=str(tmp_path / "file")) == "[2.5, 2.5]"
+
+
+def test_threads_must_be_a_number() -> None:
+    with pytest.raises(AssertionError, match="BackendError: REFFLOW_THREADS: must be a number of threads, found 'many'"):
+        python(ADDS, REFFLOW_THREADS="many")

@@ -6,6 +6,7 @@ GRAPH-RUNTIME, ACC-RECORD, ACC-FOLD, ACC-TRANSPOSED, ACC-FUSE, ACC-LOWER, ACC-AR
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -326,3 +327,43 @@ def test_chains_are_made_and_constants_folded(numba: None) -> None:  # ACC-FUSE,
     assert names.count("chain") == 1 and "full" not in names and names.count("matmul") == 1
     assert not any(isinstance(item, HostStep) for item in program._native._segments)
     assert [t.tolist() for t in tensors_in(graph(x, y))][1] == [[4.0] * 3] * 3
+
+
+# --- from hostile tests -----------------------------------------------------------------------------------------------
+
+
+def test_a_parameter_returned_as_it_is(numba: None) -> None:
+    graph = Step(one([8.0, -4.0]))
+    graph.build = lambda x: (Step.build(graph, x), graph.held.w)  # type: ignore[method-assign]
+    assert [graph(one([0.0, 0.0]))[1].tolist() for _ in range(3)] == [[4.0, -2.0], [2.0, -1.0], [1.0, -0.5]]
+
+
+def test_kept_buffers_are_forgotten(numba: None) -> None:
+    graph = Step(one(np.ones(10)))
+    kept = []
+    for _ in range(20):
+        graph(one(np.zeros(10)))
+        kept.append(graph.held.w.snapshot())
+    (program,) = [program for _, program in graph._last.programs.values()]  # type: ignore[union-attr]
+    assert all(len(buffers) <= 4 for buffers in program._native._buffers.values())
+    assert [w.tolist()[0] for w in kept] == [0.5 ** (i + 1) for i in range(20)]
+
+
+def test_one_graph_from_several_threads(numba: None) -> None:
+    graph = Of(lambda x: (x * 2.0).exp() @ x.T, 1, "compiled")
+    inputs = [one(np.full((60, 60), i / 100)) for i in range(4)]
+    wanted = [bits(graph(x)) for x in inputs]
+    backends, wrong = flow.state.settings().backends, []
+
+    def calls(k: int) -> None:
+        with flow.state.Override(backends=backends):
+            for i in range(25):
+                if bits(graph(inputs[(i + k) % 4])) != wanted[(i + k) % 4]:
+                    wrong.append((k, i))
+
+    threads = [threading.Thread(target=calls, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong

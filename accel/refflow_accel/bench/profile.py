@@ -1,14 +1,14 @@
 """Where a compiled step spends its time: every row of native kernels timed alone, summed by call and shapes.
 
-A row is run again and again on what the rows before it left in memory, all its tasks on one thread, in the process's CPU
-time; so what it costs to come to memory that other rows have used meanwhile is left out.
+Twice, on one thread: again and again on memory that is in the caches then, in the process's processor time; and in the
+program's order, by the clock, so with what it costs to fetch memory that other rows have used meanwhile.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -34,6 +34,7 @@ class Cost:
     flops: int
     elements: int  # of the results of one call
     calls: set[int] = field(default_factory=set)
+    in_order: float = 0.0  # seconds of all of them in the program's order, with about 1 µs a row for the clock
     kernels: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # kernel -> seconds
 
     @property
@@ -54,15 +55,27 @@ def profile(program: CompiledProgram) -> list[Cost]:
     found: dict[tuple[str, str], Cost] = {}
     before = set_threads(1)
     try:
-        for call, kernel, run in pieces:
+        for (call, kernel, run), in_order in zip(pieces, ordered([run for _, _, run in pieces]), strict=True):
             name, shapes = what(call), shapes_of(local, call)
             elements = sum(local.arrays[number].size for number in call.outputs)
             cost = found.setdefault((name, shapes), Cost(name, shapes, flops(local, call), elements))
             cost.calls.add(id(call))
+            cost.in_order += in_order
             cost.kernels[kernel] += least(run)
     finally:
         set_threads(before)
     return sorted(found.values(), key=lambda cost: -cost.seconds)
+
+
+def ordered(runs: Sequence[Callable[[], Any]], rounds: int = 7) -> list[float]:
+    """Seconds of each when all are run one after the other, the least of some rounds."""
+    best = [float("inf")] * len(runs)
+    for _ in range(rounds):
+        for i, run in enumerate(runs):
+            start = time.perf_counter()
+            run()
+            best[i] = min(best[i], time.perf_counter() - start)
+    return best
 
 
 def least(function: Callable[[], Any]) -> float:
@@ -118,14 +131,14 @@ def flops(program: LocalProgram, call: LocalCall) -> int:
 
 def table(costs: list[Cost], title: str, most: int = 25) -> Table:
     """The greatest costs, each with its share and its kernels."""
-    whole = sum(cost.seconds for cost in costs)
-    made = Table(title=f"{title}: {whole * 1e6:.0f} µs in native rows, one thread")
-    for heading in ("µs", "%", "calls", "rate", "primitive", "shapes", "kernels, µs"):
-        made.add_column(heading, justify="right" if heading in ("µs", "%", "calls", "rate") else "left")
+    whole, cold = sum(cost.seconds for cost in costs), sum(cost.in_order for cost in costs)
+    made = Table(title=f"{title}: {whole * 1e6:.0f} µs in native rows, {cold * 1e6:.0f} µs in order, one thread")
+    for heading in ("µs", "in order", "%", "calls", "rate", "primitive", "shapes", "kernels, µs"):
+        left = heading in ("primitive", "shapes", "kernels, µs")
+        made.add_column(heading, justify="left" if left else "right", overflow="fold")
     for cost in costs[:most]:
         kernels = ", ".join(f"{name} {seconds * 1e6:.0f}" for name, seconds in cost.kernels.items())
+        times = [f"{seconds * 1e6:.0f}" for seconds in (cost.seconds, cost.in_order)]
         share = f"{100 * cost.seconds / whole:.1f}"
-        made.add_row(
-            f"{cost.seconds * 1e6:.0f}", share, str(len(cost.calls)), cost.rate, cost.name, cost.shapes, kernels
-        )
+        made.add_row(*times, share, str(len(cost.calls)), cost.rate, cost.name, cost.shapes, kernels)
     return made

@@ -19,6 +19,8 @@ from numba import cfunc, njit, prange, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from refflow.errors import BackendError
+
 _I64 = ir.IntType(64)
 _UNBOUNDED = 1 << 40  # the length a flat array claims: kernels index by their own bounds, never from the end
 
@@ -169,7 +171,7 @@ def threads() -> int:
 def set_threads(number: int) -> int:
     """Sets that number; returns the one before.  Bits do not depend on it (ACC-THREADS)."""
     global _threads
-    before, _threads = _threads, max(1, min(int(number), _MAX_THREADS))
+    before, _threads = _threads, 1 if _forked else max(1, min(int(number), _MAX_THREADS))
     if _threads > 1:
         import numba
 
@@ -177,7 +179,25 @@ def set_threads(number: int) -> int:
     return before
 
 
-_threads = max(1, min(int(os.environ.get("REFFLOW_THREADS") or len(os.sched_getaffinity(0))), _MAX_THREADS))
+def _threads_asked_for() -> int:
+    asked = os.environ.get("REFFLOW_THREADS") or str(len(os.sched_getaffinity(0)))
+    try:
+        return max(1, min(int(asked), _MAX_THREADS))
+    except ValueError:
+        raise BackendError(f"REFFLOW_THREADS: must be a number of threads, found {asked!r}") from None
+
+
+def _after_fork() -> None:
+    """A forked process has none of the pool's threads, and OpenMP ends it if it asks for them: it uses its own alone."""
+    global _threads, _forked, _pool
+    _pool = threading.Lock()  # another thread may have held it
+    if _pool_started:
+        _threads, _forked = 1, True
+
+
+_threads = _threads_asked_for()
+_pool_started = _forked = False
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def parts(tasks: int, cost: float) -> int:
@@ -187,9 +207,11 @@ def parts(tasks: int, cost: float) -> int:
 
 def run(rows: np.ndarray[Any, Any]) -> int:
     """Runs rows of (address, words, tasks, ranges); the index of the row that refused its data, or -1."""
+    global _pool_started
     if _threads == 1 or (len(rows) == 1 and rows[0, SPLIT] <= 1):
         return int(run_serial(rows, 1, _statuses))
     with _pool:
+        _pool_started = True
         return int(run_parallel(rows, _threads, _statuses))
 
 

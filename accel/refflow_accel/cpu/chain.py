@@ -167,7 +167,7 @@ def path_of(text: str) -> Path:
 def keep(text: str) -> Path:
     """Writes a source where it is not yet; whole or not at all, whoever else writes it at the time."""
     path = path_of(text)
-    if not path.exists():
+    if not (path.exists() and path.read_bytes() == text.encode()):  # a disk that ran full or lost power leaves less
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         with os.fdopen(handle, "w") as file:

@@ -6,6 +6,7 @@ Implements ACC-PROGRAM and ACC-ARENA of spec/text/acceleration.md.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -69,6 +70,7 @@ class Native:
         self._numbers: Array = np.zeros(0, np.int64)  # the bits of the last call's
         self._moving = [base for _, _, base in self._variables] + list(self._updates.values())
         self._bound: dict[tuple[int, ...], tuple[Array, list[Any]]] = {}
+        self._one_call = threading.Lock()  # arena, inputs and numbers are those of one call
         self._lay_out(lowered.items, *arena(lowered))
 
     def _lay_out(self, items: Sequence[Row | HostStep], offsets: Mapping[int, int], size: int) -> None:
@@ -104,7 +106,13 @@ class Native:
     def __call__(
         self, graph: LogicalGraph, inputs: Sequence[Value], scalars: Sequence[float]
     ) -> tuple[list[Value], dict[int, Value]] | None:
-        """One call; None if a kernel refused its data: nothing has changed then."""
+        """One call, one at a time; None if a kernel refused its data: nothing has changed then."""
+        with self._one_call:
+            return self._call(graph, inputs, scalars)
+
+    def _call(
+        self, graph: LogicalGraph, inputs: Sequence[Value], scalars: Sequence[float]
+    ) -> tuple[list[Value], dict[int, Value]] | None:
         self._feed(inputs, scalars)
         held = [graph.variables[i].cell.value.shards[rank] for i, rank, _ in self._variables]
         entering = [array if array.flags.c_contiguous else np.ascontiguousarray(array) for array in held]
@@ -167,6 +175,8 @@ class Native:
         if free is None:
             example = self._bases[self._updates[number]].array
             free = np.empty(example.shape, example.dtype)
+            if len(buffers) >= MOST_BUFFERS:  # whoever kept the oldest has it to himself
+                del self._address[id(buffers.pop(0))]
             buffers.append(free)
             self._address[id(free)] = address(free)
         return free
@@ -218,6 +228,7 @@ class Native:
         return np.ndarray(example.shape, example.dtype, flat.data, offset, example.strides)
 
 
+MOST_BUFFERS = 4  # remembered for each next value: a training loop needs two
 FROM_OUTSIDE = ("input", "scalar", "variable")
 
 
