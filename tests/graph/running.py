@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,11 @@ from refflow.graph.trace import tensors_in
 from refflow.runtime import Newest, Random, Starve
 
 S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
+
+
+def label(value: Any) -> str:
+    """A case's name: the same in every process, so without addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
 class Of(Graph):

@@ -13,7 +13,7 @@ from refflow.errors import GraphError
 from refflow.graph.logical import key
 from refflow.layout import Placement
 from tests.graph.nets import Told, attention, dropped, mlp, momentum, rows, run
-from tests.graph.running import B, Of, S
+from tests.graph.running import B, Of, S, label
 
 PAIR = Placement("cpu", [0, 1])
 
@@ -24,7 +24,7 @@ PAIR = Placement("cpu", [0, 1])
         (mlp, Told((2,))), (mlp, Told((2,), micro=4, zero=2)), (dropped, Told((2,), stages=2, micro=2, zero=3)),
         (attention, Told((2,), tensor=True, recompute=True)),
     ],
-    ids=str,
+    ids=label,
 )  # fmt: skip
 def test_every_node_is_told_as_it_is(net: Any, told: Told) -> None:
     """The layouts told are those of the nodes, and the bytes of the moves are those a communication log lists."""

@@ -16,7 +16,7 @@ from refflow.graph.api import Graph
 from refflow.layout import Placement, boxes
 from refflow.runtime import Newest, Random
 from tests.graph.nets import NETS, Told, Train, dropped, momentum, rows
-from tests.graph.running import B, Of, S, bits, proved
+from tests.graph.running import B, Of, S, bits, label, proved
 
 F = nn.functional
 ONE, PAIR, ROW = (Placement("cpu", list(range(n))) for n in (1, 2, 4))
@@ -49,7 +49,7 @@ def by_the_tree(parts: tuple[Tensor, ...]) -> dict[int, Any]:
 
 @pytest.mark.parametrize("runtime", ["actors", "sequential"])
 @pytest.mark.parametrize("steps", [1, 2, 4, 8])
-@pytest.mark.parametrize(("where", "sbp"), [(ONE, B), (PAIR, S(0)), (PAIR, S(1)), (ROW, S(0)), (GRID, (S(0), B))], ids=str)
+@pytest.mark.parametrize(("where", "sbp"), [(ONE, B), (PAIR, S(0)), (PAIR, S(1)), (ROW, S(0)), (GRID, (S(0), B))], ids=label)
 def test_the_tree_over_the_parts_of_a_sum_is_the_sum(where: Placement, sbp: Any, steps: int, runtime: str) -> None:
     """Shard by shard, and so by value where one rank has it all."""
     x = flow.tensor(rows(64, 2), placement=where, sbp=sbp)
@@ -65,7 +65,7 @@ def test_the_tree_over_the_parts_of_a_sum_is_the_sum(where: Placement, sbp: Any,
         assert flow.same_bits(whole, x.sum().numpy())
 
 
-@pytest.mark.parametrize("where", [ONE, PAIR, ROW], ids=str)
+@pytest.mark.parametrize("where", [ONE, PAIR, ROW], ids=label)
 def test_parts_are_what_the_micro_batches_make(where: Placement) -> None:
     """Of sums and maxima, of means (their share), of what follows a sum, of what is given for each row."""
     x = flow.tensor(rows(64, 2), placement=where, sbp=S(0))
@@ -180,7 +180,7 @@ def alone(micro: int) -> list[Any]:
         {"zero": 1}, {"zero": 2}, {"zero": 3}, {"stages": 2}, {"stages": 4}, {"runtime": "sequential", "stages": 2, "zero": 3, "micro": 2},
         {"schedule": Newest, "stages": 2}, {"schedule": lambda: Random(3), "zero": 2},
     ],
-    ids=str,
+    ids=label,
 )  # fmt: skip
 def test_training(told: dict[str, Any]) -> None:
     """ZeRO, stages, schedules and the way of running change no bit of a part."""
