@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..errors import DataError
 from ..ir import Value
 from ..ir.bind import EAGER
 from ..kernels import Array
@@ -95,15 +96,21 @@ def _last_uses(graph: LogicalGraph) -> dict[int, list[int]]:
 def run_plan(
     graph: LogicalGraph, compiled: Compiled, inputs: Sequence[Value], scalars: Sequence[float], **options: Any
 ) -> tuple[list[Value], dict[int, Value], Result]:
-    """As `execute`, by the actors of the compiled plan; `options` are the run's (schedule, log …) (ACT-SAME)."""
+    """As `execute`, by the actors of the compiled plan; `options` are the run's (schedule, log …) (ACT-SAME).
+
+    Errors: the `DataError` that `execute` raises, on every rank (ERR-AGREED).
+    """
     call = compiled.call
     generator = settings().generator
     assert isinstance(generator, Generator)
     call.generator = generator
     call.scalars = {key(lazy): number for lazy, number in zip(graph.scalars, scalars, strict=True)}
     call.shards = _entering(graph, inputs)
-    with Override(grad=False, interpreters=()):
-        result = _act(compiled, options)
+    try:
+        with Override(grad=False, interpreters=()):
+            result = _act(compiled, options)
+    except DataError as error:
+        raise _in_program_order(graph, inputs, scalars, error) from None
     generator.next_global += graph.draws[0]
     generator.next_local += graph.draws[1]
 
@@ -118,13 +125,31 @@ def run_plan(
     return [left(value) for value in graph.outputs], updates, result
 
 
+def _in_program_order(
+    graph: LogicalGraph, inputs: Sequence[Value], scalars: Sequence[float], error: DataError
+) -> DataError:
+    """The error of the first operation in the program, and rank, that refuses its data: which actor met one first is chance.
+
+    Every process comes here, and the interpreter agrees on the error as it goes.
+    """
+    generator = settings().generator
+    assert isinstance(generator, Generator)
+    draws = generator.next_global, generator.next_local
+    try:
+        execute(graph, inputs, scalars)
+    except DataError as first:
+        return first
+    generator.next_global, generator.next_local = draws
+    return error
+
+
 def _act(compiled: Compiled, options: Mapping[str, Any]) -> Result:
     """Runs the actors of the owned ranks; with processes beside this one, packets travel between them (ACT-MPI)."""
     world = settings().world
     if len(world.owned) == world.size:
         return Run(compiled.plan, compiled.kernels, **options).run()
-    transport = MpiTransport(world)
     world.agree(f"graph {compiled.plan.name}", dict.fromkeys(world.owned, compiled.digest))
+    transport = MpiTransport(world, f"running plan {compiled.plan.name}")
     here = [rank for rank in world.owned if rank in compiled.plan.ranks]
     run = Run(compiled.plan, compiled.kernels, ranks=here, transport=transport, **options)
     return run_part(run, world, transport)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from .. import errors
 from ..errors import DataError, OutOfMemory
+from ..layout import Placement
 from ..numerics import is_float
 from ..state import Override, Settings, settings
 from ..world.base import refuse_foreign
@@ -96,7 +97,7 @@ def _run(primitive: Primitive, inputs: Sequence[Value], lowered: Lowered, state:
         calls = {rank: call for rank, call in lowered.calls.items() if rank in owned}
         if where.top >= world.size:
             refuse_foreign(primitive.name, where.top, (), (), world)
-    results = _call_kernels(primitive, kernel, inputs, calls, state, where is not None)
+    results = _call_kernels(primitive, kernel, inputs, calls, state, where)
     if len(lowered.outputs) == 1:
         return (Value(lowered.outputs[0], results),)
     return tuple(Value(meta, {rank: out[i] for rank, out in results.items()}) for i, meta in enumerate(lowered.outputs))
@@ -108,7 +109,7 @@ def _call_kernels(
     inputs: Sequence[Value],
     calls: Mapping[int, Mapping[str, Any]],
     state: Settings,
-    is_global: bool,
+    where: Placement | None,
 ) -> dict[int, Any]:
     """rank -> kernel(local arrays); equal calls on the very same arrays (replicas in one process) run once."""
     held = [value.shards for value in inputs]
@@ -132,24 +133,30 @@ def _call_kernels(
                 refused[rank] = error
                 continue
             except MemoryError as error:
-                raise OutOfMemory(f"{primitive.name}: {error or 'no memory left'} (on rank {rank})") from error
+                raise OutOfMemory(f"{primitive.name}: {error or 'no memory left'} ({_on(rank, where)})") from error
         results[rank] = done[key]
     if primitive.checked:
-        _agree(primitive, refused, state, is_global)
+        _agree(primitive, refused, state, where)
     return results
 
 
-def _agree(primitive: Primitive, refused: Mapping[int, DataError], state: Settings, is_global: bool) -> None:
+def _agree(primitive: Primitive, refused: Mapping[int, DataError], state: Settings, where: Placement | None) -> None:
     """What one rank's data makes wrong is one error on every rank (ERR-AGREED); local tensors are each rank's own."""
     told = {rank: (type(error).__name__, str(error)) for rank, error in refused.items()}
     entries: Mapping[int, tuple[str, str] | None] = told
-    if is_global:
+    if where is not None:
         mine = {rank: told.get(rank) for rank in state.world.owned}
         entries = state.world.agree(f"{primitive.name}: data check", mine)
     for rank, entry in entries.items():
         if entry is not None:
             name, message = entry
-            raise getattr(errors, name)(f"{message} (on rank {rank})")
+            raise getattr(errors, name)(f"{message} ({_on(rank, where)})")
+
+
+def _on(rank: int, where: Placement | None) -> str:
+    """Who: in a graph's micro-steps the ids of a placement are (rank, micro-step) pairs (TIME-AXIS)."""
+    steps = where.steps if where is not None else 1
+    return f"on rank {rank // steps}" + (f", micro-step {rank % steps}" if steps > 1 else "")
 
 
 def _run_ragged(

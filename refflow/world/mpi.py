@@ -110,13 +110,22 @@ class MpiWorld:
         """The communicator of this world, for those who send messages of their own (another tag than `_TAG`)."""
         return self._comm
 
-    def look(self) -> None:
-        """Takes in letters that have arrived, without waiting; `DivergenceError` if a process has left or failed."""
+    @property
+    def number(self) -> int:
+        """How many collectives there were: the same in every process after one that succeeded."""
+        return self._number
+
+    def look(self, call: str) -> None:
+        """Takes in letters that have arrived, without waiting, on the way to `call`.
+
+        Errors: `DivergenceError`, on every rank, if a process has left or failed or makes another call.
+        """
         self._take_mail()
-        for rank, box in self._mail.items():
-            letter = Letter.unpack(box[0].tobytes()) if box else None
-            if letter is not None and letter.kind != "call":
-                self._hear({rank: letter}, self._history.letter("call", self._number + 1, "running a plan"))
+        for box in self._mail.values():
+            if box:
+                letter = Letter.unpack(box[0].tobytes())
+                if (letter.kind, letter.text) != ("call", call):
+                    self.agree(call, {})  # what it says differs, so this raises, as it does where the others wait
 
     def _take_mail(self) -> bool:
         """One letter that has arrived, if any, into its box; whether there was one."""

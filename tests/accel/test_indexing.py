@@ -49,6 +49,25 @@ def test_gradients_of_embeddings(dtype: str, tokens: int, vocabulary: int, width
     assert_alike("scatter_add", np.repeat(index[:, None], width, 1), src, dim=0, size=vocabulary)
 
 
+@pytest.mark.parametrize("shape, dim", [((60, 4), 1), ((4, 60), 0), ((5, 7, 9), 1), ((2, 3, 4, 4), -1), ((5,), 0)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
+def test_lanes_of_one_index(dtype: str, shape: tuple[int, ...], dim: int) -> None:
+    """ACC-SCATTER: a lone term is the sum, NaN and -0.0 too; the rest is -0.0; other shards' indices are left out."""
+    rng, dim = np.random.default_rng(len(shape)), dim % len(shape)
+    lane = (*shape[:dim], 1, *shape[dim + 1 :])
+    x, src = (arbitrary(rng, size, BY_NAME[dtype], 0.3) for size in (shape, lane))
+    longer = arbitrary(rng, tuple(n + 1 for n in lane), BY_NAME[dtype], 0.3)
+    n = shape[dim]
+    for at, of in (({}, n), ({"v": (2, 2 + n, n + 5)}, n + 5)):
+        index = rng.integers(0, of, lane)
+        for how in range(5):
+            assert_alike("gather", laid_out(x, how), index, dim=dim, at=at)
+            assert_alike("gather", x, laid_out(index, how), dim=dim, at=at)
+            assert_alike("gather", x, rng.integers(0, of, (*shape[:dim], 3, *shape[dim + 1 :])), dim=dim, at=at)
+            assert_alike("scatter_add", index, laid_out(src, how), dim=dim, size=of, at=at)
+        assert_alike("scatter_add", index, longer, dim=dim, size=of, at=at)
+
+
 @pytest.mark.parametrize("bad", [-1, 5])
 def test_a_bad_index_is_the_references_error(bad: int) -> None:  # IDX-RANGE, ACC-BACKEND
     kernel = NumbaBackend().kernel

@@ -73,6 +73,34 @@ def test_the_place_of_an_extreme(data: Any, shape: tuple[int, ...], name: str) -
         assert_alike(name, data.draw(operands(shape)), dim=dim)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 16, 17, 31, 64, 65, 130, 1000])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int64", "bool"])
+def test_extremes_of_rows(dtype: str, n: int) -> None:  # ACC-REDUCE, NUM-ORDER, NUM-MAX
+    rng = np.random.default_rng(n)
+    few = np.array([0.0, 1.0], np.float32) if dtype in ("int64", "bool") else np.array([-0.0, 0.0, 1, -np.inf, np.nan])
+    for odds in ([0.5, 0.5, 0, 0, 0], [0.4, 0.4, 0.1, 0.1, 0], [0.3, 0.3, 0.2, 0.1, 0.1], [0.01, 0, 0, 0.98, 0.01]):
+        picks = rng.choice(len(few), (40, n), p=odds if len(few) == 5 else [0.9, 0.1])
+        for x in (few[picks].astype(BY_NAME[dtype]), arbitrary(rng, (40, n), BY_NAME[dtype], 0.01)):
+            for name in ("argmax", "argmin"):
+                assert_alike(name, x, dim=1)
+                assert_alike(name, x.T, dim=0)
+                assert_alike(name, np.ascontiguousarray(x.T), dim=0)
+            for name in ("amax", "amin"):
+                assert_alike(name, x, dims=(1,))
+                assert_alike(name, laid_out(x, 3), dims=(1,))
+
+
+def test_nan_of_either_sign_is_beyond_infinity() -> None:  # NUM-MAX
+    x = np.tile(np.linspace(-1, 1, 70, dtype=np.float32), (4, 1))
+    x[0, 40], x[1, 41], x[2, 3], x[3, 5] = np.nan, -np.nan, np.inf, -np.inf
+    x.view(np.uint32)[1, 41] |= 0x80000001
+    for name in ("amax", "amin"):
+        assert_alike(name, x, dims=(1,))
+        assert_alike(name, x, dims=(0, 1))
+    for name in ("argmax", "argmin"):
+        assert_alike(name, x, dim=1)
+
+
 @examples(25)
 @given(st.data(), shapes(0, 3), st.integers(1, 9), st.sampled_from(("sum", "prod", "max", "min")), seeds)
 def test_parts_fold_by_place(data: Any, shape: tuple[int, ...], n: int, kind: str, seed: int) -> None:  # NUM-FOLD

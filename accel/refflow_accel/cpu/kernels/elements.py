@@ -77,7 +77,7 @@ def put(context: Any, x: Any, i: Any, value: Any) -> Any:
 
 
 def _binary(name: str) -> Any:
-    """LLVM's function of two equal floats."""
+    """LLVM's function of two equal numbers."""
 
     @intrinsic
     def function(context: Any, a: Any, b: Any) -> Any:
@@ -91,6 +91,31 @@ def _binary(name: str) -> Any:
 
 
 maximum, minimum = _binary("llvm.maximum"), _binary("llvm.minimum")  # IEEE 754-2019's, which are NUM-MAX's
+
+
+@intrinsic
+def key_of(context: Any, x: Any) -> Any:
+    """The int32 that stands among integers as a float32 does in NUM-MAX's order: -0 < +0, NaNs at both ends."""
+
+    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        word = b.bitcast(args[0], ir.IntType(32))
+        return b.xor(word, b.lshr(b.ashr(word, word.type(31)), word.type(1)))
+
+    return types.int32(types.float32), build
+
+
+@intrinsic
+def of_key(context: Any, key: Any) -> Any:
+    """The float32 of a key."""
+
+    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        word = b.xor(args[0], b.lshr(b.ashr(args[0], args[0].type(31)), args[0].type(1)))
+        return b.bitcast(word, ir.FloatType())
+
+    return types.float32(types.int32), build
+
+
+highest, lowest = _binary("llvm.smax"), _binary("llvm.smin")  # of two integers, in their own width
 
 
 def buffer(dtype: Any, count: int) -> Any:

@@ -119,6 +119,47 @@ def gather_elements(words, lo, hi):
     return 0
 
 
+def gather_lanes(words, lo, hi):
+    """The same from an array without gaps, of the index's shape but for the indexed dimension: places are counted on.
+
+    Words: out, x, here, number of indices in a lane, lanes behind the dimension, its size in x, the word of what is
+    absent.
+    """
+    out, x, here = read(words, 0), read(words, 1), i64s(words, 2)
+    count, behind, size, absent = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
+    if count == 1 and behind == 1:
+        for t in range(lo, hi):
+            i = get(here, t)
+            if i >= 0:
+                put(out, t, get(x, t * size + i))
+            else:
+                put(out, t, absent)
+        return 0
+    row, lane = lo // behind, lo % behind
+    k, base = row % count, row // count * size * behind + lane
+    for t in range(lo, hi):
+        i = get(here, t)
+        if i < 0:
+            put(out, t, absent)
+        else:
+            put(out, t, get(x, base + i * behind))
+        lane += 1
+        base += 1
+        if lane == behind:
+            lane = 0
+            k += 1
+            base -= behind
+            if k == count:
+                k = 0
+                base += size * behind
+    return 0
+
+
+@cache
+def gathering_lanes(itemsize: int) -> Entry:
+    return entry_of(gather_lanes, str(itemsize), {"read": WORDS[itemsize]})
+
+
 @cache
 def gathering(itemsize: int) -> Entry:
     return entry_of(gather_elements, str(itemsize), {"read": WORDS[itemsize]})
@@ -134,9 +175,14 @@ def gather(call: Any, x: Array, index: Array, *, dim: int, at: Any = WHOLE) -> A
         return NotImplemented
     here = located(call, index, span)
     out = call.empty(index.shape, x.dtype)
+    absent = identity_word("sum", name_of(x.dtype))
+    if x.flags.c_contiguous and x.shape == (*index.shape[:dim], x.shape[dim], *index.shape[dim + 1 :]):
+        lane = (index.shape[dim], math.prod(index.shape[dim + 1 :]), x.shape[dim], absent)
+        call.launch(gathering_lanes(x.itemsize), out, x, here, *lane, tasks=index.size, cost=1.0)
+        return out
     steps = itemstrides(x.strides, x.itemsize)
     pairs = [word for d in range(x.ndim) for word in (index.shape[d], 0 if d == dim else steps[d])]
-    words = (steps[dim], identity_word("sum", name_of(x.dtype)), x.ndim, *pairs)
+    words = (steps[dim], absent, x.ndim, *pairs)
     call.launch(gathering(x.itemsize), out, x, here, *words, tasks=index.size, cost=3.0 + x.ndim)
     return out
 

@@ -27,6 +27,7 @@ from .elements import WORDS, entry_of, get, itemstrides, put
 Array = np.ndarray[Any, Any]
 Pair = tuple[int, int]
 TILE = 32  # of a transposition: a tile's lines of both arrays stay in the first cache
+NARROW = 8  # rows shorter than this are copied many at a time
 
 
 # --- strided copies ---------------------------------------------------------------------------------------------------
@@ -84,16 +85,90 @@ def copying(itemsize: int) -> Entry:
     return entry_of(copy_words, str(itemsize), {"read": WORDS[itemsize]})
 
 
-@lru_cache(maxsize=4096)
-def pieces(shape: tuple[int, ...], to: tuple[int, ...], source: tuple[int, ...]) -> tuple[tuple[int, ...], int, float]:
-    """The words of a copy after its arrays, its number of tasks, and what one costs."""
+def copy_narrow(words, lo, hi):
+    """Task t: a block of a run, a long dimension, with all the elements of some short dimensions at each of its places.
+
+    The run is the innermost loop, wherever it lies.  Words: to, from, length of a block, number of short and of other
+    dimensions, then (size, step in to, step in from) of the run, of the short ones and of the others.
+    """
+    to, source = read(words, 0), read(words, 1)
+    block, short, others = i64(words, 2), i64(words, 3), i64(words, 4)
+    length, forward, source_forward = i64(words, 5), i64(words, 6), i64(words, 7)
+    blocks = (length + block - 1) // block
+    each = 1
+    for k in range(short):
+        each *= i64(words, 8 + 3 * k)
+    for t in range(lo, hi):
+        o, first = t // blocks, (t % blocks) * block
+        count = min(block, length - first)
+        at, base = first * forward, first * source_forward
+        for k in range(short + others - 1, short - 1, -1):
+            size = i64(words, 8 + 3 * k)
+            o, i = o // size, o % size
+            at += i * i64(words, 9 + 3 * k)
+            base += i * i64(words, 10 + 3 * k)
+        for e in range(each):
+            a, b, rest = at, base, e
+            for k in range(short - 1, -1, -1):
+                size = i64(words, 8 + 3 * k)
+                rest, i = rest // size, rest % size
+                a += i * i64(words, 9 + 3 * k)
+                b += i * i64(words, 10 + 3 * k)
+            for r in range(count):
+                put(to, a + r * forward, get(source, b + r * source_forward))
+    return 0
+
+
+@cache
+def copying_narrow(itemsize: int) -> Entry:
+    """The same where rows are short."""
+    return entry_of(copy_narrow, str(itemsize), {"read": WORDS[itemsize]})
+
+
+Steps = tuple[int, int, int]  # size, step in what is written, step in what is read
+
+
+def merged_steps(shape: tuple[int, ...], to: tuple[int, ...], source: tuple[int, ...]) -> list[Steps]:
+    """The dimensions of a copy, the outermost in what is written first, neighbours that lie behind one another as one."""
     dims = sorted(((n, a, b) for n, a, b in zip(shape, to, source) if n != 1), key=lambda dim: -abs(dim[1]))
-    merged: list[tuple[int, int, int]] = []
+    merged: list[Steps] = []
     for n, a, b in dims:
         if merged and merged[-1][1:] == (a * n, b * n):
             merged[-1] = (merged[-1][0] * n, a, b)
         else:
             merged.append((n, a, b))
+    return merged
+
+
+def is_narrow(merged: list[Steps]) -> bool:
+    """Whether rows are so short that loops over them would be most of the work."""
+    return len(merged) > 1 and merged[-1][0] < NARROW and max(dim[0] for dim in merged) >= NARROW
+
+
+def narrow_pieces(merged: list[Steps]) -> tuple[tuple[int, ...], int, float]:
+    """`pieces` for `copy_narrow`: the run is the nearest long dimension, what lies inside of it is short."""
+    outer = merged[:-1]
+    long = [k for k, dim in enumerate(outer) if dim[0] >= 2 * NARROW]
+    chosen = long[-1] if long else max(range(len(outer)), key=lambda k: outer[k][0])
+    run, rest = merged[chosen], merged[:chosen] + merged[chosen + 1 :]
+    short = [rest.pop()]
+    while rest and rest[-1][0] * math.prod(dim[0] for dim in short) <= 8 * NARROW:
+        short.insert(0, rest.pop())
+    each = math.prod(dim[0] for dim in short)
+    block = max(2 * NARROW, 2048 // max(each, 1))  # what is written stays in the first cache until its lines are full
+    tasks = math.prod(dim[0] for dim in rest) * -(-run[0] // block)
+    words = (block, len(short), len(rest), *run, *(word for dim in (*short, *rest) for word in dim))
+    return words, tasks, 0.5 * each * min(block, run[0]) + 5 * each
+
+
+@lru_cache(maxsize=4096)
+def pieces(
+    shape: tuple[int, ...], to: tuple[int, ...], source: tuple[int, ...]
+) -> tuple[bool, tuple[int, ...], int, float]:
+    """Whether `copy_narrow` copies; the words of a copy after its arrays, its number of tasks, and what one costs."""
+    merged = merged_steps(shape, to, source)
+    if is_narrow(merged):
+        return (True, *narrow_pieces(merged))
     units = [k for k, dim in enumerate(merged[:-1]) if dim[2] == 1]
     transposed = bool(units) and merged[-1][2] not in (0, 1)
     if transposed:
@@ -103,15 +178,16 @@ def pieces(shape: tuple[int, ...], to: tuple[int, ...], source: tuple[int, ...])
     rows, columns = (TILE, 1024) if transposed else (max(1, 4096 // max(width, 1)), 8192)
     tasks = math.prod(dim[0] for dim in merged[:-2]) * -(-height // rows) * -(-width // columns)
     cost = 0.2 * min(rows, height) * min(columns, width) + 5
-    return (len(merged), rows, columns, *(word for dim in merged for word in dim)), tasks, cost
+    return False, (len(merged), rows, columns, *(word for dim in merged for word in dim)), tasks, cost
 
 
 def copy(call: Any, to: Array, source: Array) -> None:
     """Copies `source` into `to`: two views of one shape and itemsize (`source` may be broadcast)."""
-    words, tasks, cost = pieces(
+    narrow, words, tasks, cost = pieces(
         to.shape, itemstrides(to.strides, to.itemsize), itemstrides(source.strides, source.itemsize)
     )
-    call.launch(copying(to.itemsize), to, source, *words, tasks=tasks, cost=cost)
+    entry = copying_narrow(to.itemsize) if narrow else copying(to.itemsize)
+    call.launch(entry, to, source, *words, tasks=tasks, cost=cost)
 
 
 def contiguous(call: Any, x: Array) -> Array:

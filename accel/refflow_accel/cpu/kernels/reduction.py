@@ -164,11 +164,11 @@ def loop_node(x, at, words, first, folded, start, n):
     size, step = i64(words, first + 2 * folded - 2), i64(words, first + 2 * folded - 1)
     stop = start + n
     count = min(n, size - start % size)
-    value = loop(x, at + place(words, first, folded, start), step, count)
+    value = walk(x, at + place(words, first, folded, start), step, count)
     start += count
     while start < stop:
         count = min(stop - start, size)
-        value = combine(value, loop(x, at + place(words, first, folded, start), step, count))
+        value = combine(value, walk(x, at + place(words, first, folded, start), step, count))
         start += count
     return value
 
@@ -239,7 +239,7 @@ def folding(columns: bool, kind: str, source: str, made: str, truth: bool = Fals
     inner = "bool" if truth else wide(source)
     names = {"combine": elements.combine(kind, inner), "pile": buffer(NUMBA[inner], 64)}
     scope = {**names, "load": LOAD[source], "read": READ[source], "write": READ[made], "read_wide": READ[inner]}
-    scope |= {"store": STORE[made], "i64": i64, "piles": buffer(NUMBA[inner], 33 * BLOCK)}
+    scope |= {"upper": kind == "max", "store": STORE[made], "i64": i64, "piles": buffer(NUMBA[inner], 33 * BLOCK)}
     if truth:
         scope["load"] = load_truth_half if source in ("float16", "bfloat16") else load_truth
     suffix = f"{kind}_{source}_{made}{'_truth' if truth else ''}"
@@ -249,8 +249,10 @@ def folding(columns: bool, kind: str, source: str, made: str, truth: bool = Fals
     ordered = kind in ("sum", "prod") and inner in ("float32", "float64")
     if ordered:  # leaves brought in are in their wide form
         scope["leaf_here"] = specialise(nodes.LEAVES, {**names, "load": elements.load_same})["leaf"]
-    texts = (*nodes.TREE, place, tree_runs, tree_node) if ordered else (*nodes.WALK, nodes.loop, place, loop_node)
+    texts = (*nodes.TREE, place, tree_runs, tree_node) if ordered else (*nodes.WALK, *nodes.LOOP, place, loop_node)
     inside = specialise(texts, scope)
+    if not ordered:
+        inside["walk"] = inside[nodes.walk_of(inner)]
     inside["node"] = inside[texts[-1].__name__]
     return entry_of(fold_rows, suffix, inside)
 

@@ -3,7 +3,8 @@
 Implements ACC-SCATTER of spec/text/acceleration.md (NUM-SCATTER and IDX-RANGE in compiled code).  What is added at one
 place is found by a stable counting sort of the positions by place; the tree over the whole source range is then walked
 over the terms that are there, two neighbours joining at the node where their paths meet (`nodes.push`).  So a sum
-depends on where its terms stand in the source, not on how many there are, nor on threads.
+depends on where its terms stand in the source, not on how many there are, nor on threads.  Where a place can have one
+term only (windows that do not overlap, lanes of one source) the sum is that term, and is copied.
 """
 
 # ruff: noqa: F821  (names of the scope)
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from numba import types
+from numpy.lib.stride_tricks import as_strided
 
 from refflow.kernels.reference.registry import WHOLE, extent
 
@@ -24,11 +26,26 @@ from ..abi import Entry, i64, i64s
 from ..halves import device
 from ..registry import kernel
 from . import elements, nodes
-from .elements import LOAD, NUMBA, READ, STORE, buffer, entry_of, get, itemstrides, name_of, put, specialise, wide
+from .creation import filled
+from .elements import (
+    LOAD,
+    NUMBA,
+    READ,
+    STORE,
+    WORDS,
+    buffer,
+    entry_of,
+    get,
+    itemstrides,
+    name_of,
+    put,
+    specialise,
+    wide,
+)
 from .indexing import located
-from .movement import Pair, contiguous
+from .movement import Pair, contiguous, copy
 from .nodes import BLOCK
-from .reduction import Array
+from .reduction import Array, identity_word
 
 
 def terms(dtype: str) -> dict[str, Any]:
@@ -200,6 +217,36 @@ def add_lanes(words, lo, hi):
     return 0
 
 
+def put_lanes(words, lo, hi):
+    """Task t: a lane of one source, which is a sum by itself; the rest of the result is there already.
+
+    Words: out, src, here, places, lanes behind the dimension.
+    """
+    out, src, here = read(words, 0), read(words, 1), i64s(words, 2)
+    places, behind = i64(words, 3), i64(words, 4)
+    if behind == 1:
+        for t in range(lo, hi):
+            i = get(here, t)
+            if i >= 0:
+                put(out, t * places + i, get(src, t))
+        return 0
+    lane, to = lo % behind, lo // behind * places * behind
+    for t in range(lo, hi):
+        i = get(here, t)
+        if i >= 0:
+            put(out, to + i * behind + lane, get(src, t))
+        lane += 1
+        if lane == behind:
+            lane = 0
+            to += places * behind
+    return 0
+
+
+@cache
+def putting_lanes(itemsize: int) -> Entry:
+    return entry_of(put_lanes, str(itemsize), {"read": WORDS[itemsize]})
+
+
 @cache
 def adding_lanes(dtype: str) -> Entry:
     return entry_of(add_lanes, dtype, terms(dtype))
@@ -217,6 +264,11 @@ def scatter_add(call: Any, index: Array, src: Array, *, dim: int, size: int, at:
     behind = math.prod(index.shape[dim + 1 :])
     lanes = math.prod(index.shape[:dim]) * behind
     out = call.empty((*index.shape[:dim], places, *index.shape[dim + 1 :]), src.dtype)
+    if count == 1:
+        filled(call, out, identity_word("sum", name_of(src.dtype)))
+        alone = contiguous(call, src[tuple(slice(n) for n in index.shape)])
+        call.launch(putting_lanes(src.itemsize), out, alone, here, places, behind, tasks=lanes, cost=1.0)
+        return out
     steps = itemstrides(src.strides, src.itemsize)
     pairs = [word for d in range(src.ndim) if d != dim for word in (index.shape[d], steps[d])]
     words = (slots_of(call, count), places, count, behind, steps[dim], src.ndim - 1, *pairs)
@@ -266,6 +318,42 @@ def fold_windows(words, lo, hi):
     return 0
 
 
+def fold_apart(words, lo, hi):
+    """Task t: a row of an image of which each place is in one window at most: a copy, and the rest -0.0.
+
+    Words: as `fold_windows`, with the word of what is absent in place of the slots.
+    """
+    out, g, absent = read(words, 0), read(words, 1), i64(words, 2)
+    height, width, down, across = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
+    tall, broad, stride0, stride1 = i64(words, 7), i64(words, 8), i64(words, 9), i64(words, 10)
+    pad0, pad1, channels = i64(words, 11), i64(words, 12), i64(words, 21)
+    gn, gc, gp, gq, gi, gj = (
+        i64(words, 15), i64(words, 16), i64(words, 17), i64(words, 18), i64(words, 19), i64(words, 20)
+    )  # fmt: skip
+    full = broad == stride1 and pad1 == 0 and across * stride1 == width
+    for t in range(lo, hi):
+        y, image, to = t % height, t // height, t * width
+        p, i = (y + pad0) // stride0, (y + pad0) % stride0
+        inside = p < down and i < tall
+        if not (inside and full):
+            for x in range(width):
+                put(out, to + x, absent)
+        if inside:
+            base = image // channels * gn + image % channels * gc + p * gp + i * gi
+            for j in range(broad):
+                at = to + j - pad1
+                first = (max(pad1 - j, 0) + stride1 - 1) // stride1
+                end = min(across, (width - 1 + pad1 - j) // stride1 + 1)
+                for q in range(first, end):
+                    put(out, at + q * stride1, get(g, base + q * gq + j * gj))
+    return 0
+
+
+@cache
+def folding_apart(itemsize: int) -> Entry:
+    return entry_of(fold_apart, str(itemsize), {"read": WORDS[itemsize]})
+
+
 @cache
 def folding_windows(dtype: str) -> Entry:
     return entry_of(fold_windows, dtype, terms(dtype))
@@ -281,6 +369,20 @@ def fold2d(
     out = call.empty((n, c, *size), g.dtype)
     words = (*size, p, q, i, j, *stride, *padding, *dilation, *itemstrides(g.strides, g.itemsize), c)
     tasks = n * c * size[0] if size[1] else 0
+    if all(taps == 1 or (gap == 1 and taps <= step) for taps, gap, step in zip((i, j), dilation, stride)):
+        absent = identity_word("sum", name_of(g.dtype))
+        last = (
+            (count - 1) * step + (taps - 1) * gap for count, taps, step, gap in zip((p, q), (i, j), stride, dilation)
+        )
+        if not any(padding) and all(a < b for a, b in zip(last, size)):  # every window lies in the image
+            if g.size < out.size:
+                filled(call, out, absent)
+            y, x = out.strides[2:]
+            steps = (*out.strides[:2], y * stride[0], x * stride[1], y * dilation[0], x * dilation[1])
+            copy(call, as_strided(out, g.shape, steps), g)
+            return out
+        call.launch(folding_apart(g.itemsize), out, g, absent, *words, tasks=tasks, cost=5.0 + 5.0 * j + 0.5 * size[1])
+        return out
     cost = size[1] * (5.0 + 3.0 * i * j)
     call.launch(folding_windows(name_of(g.dtype)), out, g, slots_of(call, p * q), *words, tasks=tasks, cost=cost)
     return out
