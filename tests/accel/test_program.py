@@ -66,7 +66,9 @@ def check(case: Any, steps: int = 1) -> None:
     flow.default_generator().state = draws
     with flow.backend("numba"):
         found = compiled_calls(function, calls)
-    assert found == wanted
+        flow.default_generator().state = draws
+        eager = [bits(function(*those)) for those in calls]
+    assert found == wanted and eager == wanted
 
 
 @examples(25)

@@ -87,7 +87,7 @@ def profiled(which: str) -> None:
 def pin_torch(threads: int) -> None:
     """Gives PyTorch as many threads."""
     if sections.has_torch():
-        import torch  # type: ignore[import-not-found,unused-ignore]
+        import torch
 
         torch.set_num_threads(threads)
 

@@ -32,7 +32,7 @@ CASES = [
 
 def contenders(case: tuple[int, ...]) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """For each of the three primitives, PyTorch's function and ours."""
-    import torch  # type: ignore[import-not-found,unused-ignore]
+    import torch
 
     n, c, size, o, taps, padding, stride = case
     x, w = torch.randn(n, c, size, size), torch.randn(o, c, taps, taps)

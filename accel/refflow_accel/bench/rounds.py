@@ -65,7 +65,7 @@ def _five(found: list[float]) -> Time:
 def pinned(threads: int) -> Iterator[str]:
     """Give NumPy's BLAS and these kernels `threads` threads each; yields which BLAS kernels run."""
     try:
-        from threadpoolctl import threadpool_info, threadpool_limits  # type: ignore[import-untyped]
+        from threadpoolctl import threadpool_info, threadpool_limits
     except ImportError:
         limits, name = nullcontext(), "BLAS not pinned (no threadpoolctl)"
     else:

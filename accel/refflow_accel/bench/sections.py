@@ -91,7 +91,7 @@ def _with_torch(
     """Ours as native rows, NumPy where it has one function for it, PyTorch where it is installed."""
     contenders: dict[str, Callable[[], Any]] = {OURS: rows_of(ours, *arrays), **rivals}
     if has_torch():
-        import torch  # type: ignore[import-not-found,unused-ignore]
+        import torch
 
         contenders["PyTorch"] = partial(theirs, *map(torch.from_numpy, arrays))
     if len(contenders) > 1:
@@ -155,14 +155,14 @@ def has_torch() -> bool:
 
 def torch_functional() -> Any:
     """torch.nn.functional."""
-    from torch.nn import functional  # type: ignore[import-not-found,unused-ignore]
+    from torch.nn import functional
 
     return functional
 
 
 def torch_adamw(x: np.ndarray[Any, Any], fused: bool) -> Callable[[], Any]:
     """A step of AdamW on one parameter whose gradient stays."""
-    import torch  # type: ignore[import-not-found,unused-ignore]
+    import torch
 
     parameter = torch.nn.Parameter(torch.from_numpy(x.copy()))
     parameter.grad = torch.from_numpy(x.copy())

@@ -70,7 +70,7 @@ def ours(twin: Twin) -> tuple[TrainingGraph, Step]:
 
 def theirs(twin: Twin, weights: list[np.ndarray[Any, Any]] | None = None) -> Step:
     """A step of PyTorch's twin, with these weights to begin with, in the order of its parameters."""
-    import torch  # type: ignore[import-not-found,unused-ignore]
+    import torch
 
     model = twin.theirs()
     parameters = list(model.parameters())
@@ -134,7 +134,7 @@ def torch_mlp(*widths: int) -> Callable[[], Any]:
     """The same of PyTorch."""
 
     def made() -> Any:
-        from torch import nn  # type: ignore[import-not-found,unused-ignore]
+        from torch import nn
 
         layers: list[Any] = []
         for a, b in pairwise(widths):
@@ -146,7 +146,7 @@ def torch_mlp(*widths: int) -> Callable[[], Any]:
 
 def torch_cnn() -> Any:
     """`refflow.models.cnn` of PyTorch."""
-    from torch import nn  # type: ignore[import-not-found,unused-ignore]
+    from torch import nn
 
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
@@ -157,9 +157,9 @@ def torch_cnn() -> Any:
 
 def torch_gpt(width: int, layers: int, heads: int, context: int) -> Any:
     """`refflow.models.GPT` of PyTorch."""
-    import torch  # type: ignore[import-not-found,unused-ignore]
-    from torch import nn  # type: ignore[import-not-found,unused-ignore]
-    from torch.nn import functional as F  # type: ignore[import-not-found,unused-ignore]
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
 
     class Layer(nn.Module):
         def __init__(self) -> None:
