@@ -1,8 +1,9 @@
 """A stopwatch for machines that do other work: rounds in which every contender runs once, until five are quiet.
 
 One thread is timed by the process's CPU time, which others' turns on the processor do not enter; more threads by the
-wall clock.  Either way others still share caches and clock rate.  So rounds go on until the five quickest of each
-contender lie within `QUIET` of each other, or `LIMIT` rounds are done; the median of those five is the time.
+wall clock, after a rest, for idle workers of another library's pool spin on the processors.  Either way others still
+share caches and clock rate.  So rounds go on until the five quickest of each contender lie within `QUIET` of each other,
+or `LIMIT` rounds are done; the median of those five is the time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from ..cpu import abi
 
 QUIET, FEWEST, LIMIT = 0.05, 5, 40
+REST = 0.08  # seconds before a turn of several threads: the workers of whoever ran before spin on for a while
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ def race(
         runs[name] = max(1, int(seconds / max(clock() - start, 1e-7)))
     for number in range(LIMIT):
         for name, run in contenders.items():
+            if threads > 1:
+                time.sleep(REST)
             run()  # wakes its threads, warms its caches
             start = clock()
             for _ in range(runs[name]):
