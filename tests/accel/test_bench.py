@@ -34,6 +34,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for name in command.MISLEADING:
         monkeypatch.delenv(name, raising=False)
+    for name, value in command.PLACED.items():
+        monkeypatch.setenv(name, value)
 
 
 def test_one_section_prints_ratios(

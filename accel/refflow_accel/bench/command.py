@@ -114,19 +114,24 @@ def _version(name: str) -> str:
 MISLEADING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
-def in_clean_process(arguments: Sequence[str]) -> int | None:
-    """Starts the command again without settings that favour one side; its exit code, None where none are set.
+PLACED = {"OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
+"""A thread to each core, on both sides: else a woken worker may share a core with the thread that waits for it."""
 
-    They are read when a library is loaded, so a process that has it cannot take them back.
+
+def in_clean_process(arguments: Sequence[str]) -> int | None:
+    """Starts the command again without settings that favour one side, and with threads placed; its exit code.
+
+    They are read when a library is loaded, so a process that has it cannot take them back.  None where all is so already.
     """
     found = [name for name in MISLEADING if name in os.environ]
-    if not found:
+    if not found and PLACED.items() <= os.environ.items():
         return None
     import subprocess
 
-    print(
-        f"refflow: starting again without {', '.join(found)}: they decide what a library runs when it is loaded",
-        file=sys.stderr,
-    )
-    environment = {name: value for name, value in os.environ.items() if name not in found}
+    if found:
+        print(
+            f"refflow: starting again without {', '.join(found)}: they decide what a library runs when it is loaded",
+            file=sys.stderr,
+        )
+    environment = {**{name: value for name, value in os.environ.items() if name not in found}, **PLACED}
     return subprocess.run([sys.executable, "-m", "refflow", *arguments], env=environment, check=False).returncode

@@ -1,9 +1,10 @@
-"""A stopwatch for machines that do other work: rounds in which every contender runs once, until five are quiet.
+"""A stopwatch for machines that do other work: rounds in which every contender runs in turn, until five are quiet.
 
 One thread is timed by the process's CPU time, which others' turns on the processor do not enter; more threads by the
-wall clock, after a rest, for idle workers of another library's pool spin on the processors.  Either way others still
-share caches and clock rate.  So rounds go on until the five quickest of each contender lie within `QUIET` of each other,
-or `LIMIT` rounds are done; the median of those five is the time.
+wall clock, in blocks of rounds with a rest before each, because the idle workers of one library's pool spin for a while
+on the processors that the next one needs.  Either way others still share caches and clock rate.  So rounds go on until
+the five quickest of each contender lie within `QUIET` of each other, or `LIMIT` rounds are done; the median of those
+five is the time.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from ..cpu import abi
 
 QUIET, FEWEST, LIMIT = 0.05, 5, 40
-REST = 0.08  # seconds before a turn of several threads: the workers of whoever ran before spin on for a while
+BLOCK, REST = 8, 0.3  # rounds at a stretch and seconds before them, with several threads
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,18 @@ def race(
         start = clock()
         run()
         runs[name] = max(1, int(seconds / max(clock() - start, 1e-7)))
-    for number in range(LIMIT):
+    stretch = BLOCK if threads > 1 else 1
+    for number in range(stretch, LIMIT + 1, stretch):
         for name, run in contenders.items():
             if threads > 1:
                 time.sleep(REST)
-            run()  # wakes its threads, warms its caches
-            start = clock()
-            for _ in range(runs[name]):
-                run()
-            taken[name].append((clock() - start) / runs[name])
-        times = {name: _five(found) for name, found in taken.items() if number + 1 >= FEWEST}
+            for _ in range(stretch):
+                run()  # wakes its threads, warms its caches
+                start = clock()
+                for _ in range(runs[name]):
+                    run()
+                taken[name].append((clock() - start) / runs[name])
+        times = {name: _five(found) for name, found in taken.items() if number >= FEWEST}
         late = time.perf_counter() - begin > patience
         if times and (late or all(found.spread < QUIET for found in times.values())):
             break
