@@ -6,6 +6,7 @@ Implements GRAPH-RUN of spec/text/graph.md.  The actor runtime must give the sam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from ..errors import DataError
@@ -20,6 +21,7 @@ from ..runtime.transport import MpiTransport, run_part
 from ..state import Override, settings
 from .compile import Compiled, drawn
 from .logical import LogicalGraph, key
+from .tasks import Payload
 from .time import TimedPlacement, TimeWorld, gathered, input_sbp, spread
 from .trace import Unborn
 
@@ -145,14 +147,33 @@ def _in_program_order(
 
 def _act(compiled: Compiled, options: Mapping[str, Any]) -> Result:
     """Runs the actors of the owned ranks; with processes beside this one, packets travel between them (ACT-MPI)."""
-    world = settings().world
+    world, kernels = settings().world, on_streams(compiled)
     if len(world.owned) == world.size:
-        return Run(compiled.plan, compiled.kernels, **options).run()
+        return Run(compiled.plan, kernels, **options).run()
     world.agree(f"graph {compiled.plan.name}", dict.fromkeys(world.owned, compiled.digest))
     transport = MpiTransport(world, f"running plan {compiled.plan.name}")
     here = [rank for rank in world.owned if rank in compiled.plan.ranks]
-    run = Run(compiled.plan, compiled.kernels, ranks=here, transport=transport, **options)
+    run = Run(compiled.plan, kernels, ranks=here, transport=transport, **options)
     return run_part(run, world, transport)
+
+
+def on_streams(compiled: Compiled) -> Mapping[str, Payload]:
+    """The payloads of a plan, each carried out on its task's stream by the back ends that have streams (KER-STREAM)."""
+    backends = {id(b): b for b in settings().backends.values() if hasattr(b, "stream")}.values()
+    if not backends:
+        return compiled.kernels
+
+    def placed(kernel: Payload, stream: str) -> Payload:
+        def run(*arguments: Any) -> Any:
+            with ExitStack() as streams:
+                for backend in backends:
+                    streams.enter_context(backend.stream(stream))
+                return kernel(*arguments)
+
+        return run
+
+    tasks = (task for task in compiled.plan.tasks if task.payload)
+    return {task.payload: placed(compiled.kernels[task.payload], task.stream) for task in tasks}
 
 
 def _entering(graph: LogicalGraph, inputs: Sequence[Value]) -> dict[int, Mapping[int, Array]]:

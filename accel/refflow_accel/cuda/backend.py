@@ -6,6 +6,7 @@ Implements ACC-CUDA-BACKEND of spec/text/acceleration.md.  Collectives of a worl
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,10 @@ class CudaBackend:
 
     def shape(self, array: DeviceArray) -> tuple[int, ...]:
         return array.shape
+
+    def stream(self, name: str) -> AbstractContextManager[None]:
+        """A context whose kernels and copies go to the device's stream of this name (KER-STREAM)."""
+        return memory.using(memory.named_stream(name))
 
 
 def to_host(array: DeviceArray) -> np.ndarray[Any, Any]:

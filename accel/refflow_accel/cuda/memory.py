@@ -38,7 +38,7 @@ class Stream:
 
     def wait_for(self, other: Stream) -> None:
         """Work put here from now on starts after what `other` holds so far."""
-        event = cuda.event(timing=False)
+        event = cuda.event() if SIMULATED else cuda.event(timing=False)  # the simulator's takes no arguments
         event.record(other.handle)
         event.wait(self.handle)
 

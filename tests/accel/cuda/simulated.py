@@ -208,3 +208,19 @@ def test_a_training_step_has_the_hash_of_the_reference(step) -> None:  # ACC-CUD
 def test_the_timings_of_the_check_run() -> None:  # ACC-GPU-CHECK
     rows = list(gpu_check.speed(BACKEND, gpu_check.Clock(60), True))
     assert [row["unit"] for row in rows] == ["GB/s"] * 4 + ["GFLOP/s"] and all(row["refflow"] >= 0 for row in rows)
+
+
+def test_a_graph_of_actors_runs_on_the_streams_of_its_plan() -> None:  # KER-STREAM
+    """Arrays cross from the stream that made them (the default one, at first) to the plan's."""
+    where = flow.placement("cuda", [0])
+
+    class Product(flow.nn.Graph):
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            return (x @ x).exp()
+
+    with flow.bind_device("cuda", BACKEND):
+        graph = Product()
+        graph.config.runtime = "actors"
+        x = flow.tensor(np.float32([[1, 2], [3, -4]]), placement=where, sbp=flow.sbp.broadcast)
+        assert same_bits(graph(x).numpy(), (x @ x).exp().numpy())
+        assert memory.named_stream("compute") is memory.named_stream("compute") is not memory.DEFAULT
