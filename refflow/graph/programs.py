@@ -6,7 +6,7 @@ Implements GRAPH-RUNTIME of spec/text/graph.md.  All give the same bits; they di
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from ..errors import AttributeValueError, BackendError
@@ -23,6 +23,7 @@ class Program(Protocol):
     def __call__(self, inputs: Sequence[Value], scalars: Sequence[float]) -> tuple[list[Value], dict[int, Value]]: ...
 
 
+@runtime_checkable
 class Compiler(Protocol):
     """A back end that makes programs of graphs."""
 
@@ -46,7 +47,7 @@ def program_of(graph: LogicalGraph, made: dict[int, tuple[Any, Program]], config
     backends = {id(b): b for b in map(state.backend, device_types(graph))}
     backend = next(iter(backends.values()), None)
     here = len(state.world.owned) == state.world.size
-    if len(backends) != 1 or not here or not hasattr(backend, "program"):
+    if len(backends) != 1 or not here or not isinstance(backend, Compiler):
         if wanted:
             found = ", ".join(b.name for b in backends.values())
             where = "all ranks in this process" if here else "ranks in other processes"
@@ -56,7 +57,7 @@ def program_of(graph: LogicalGraph, made: dict[int, tuple[Any, Program]], config
             )
         return None
     if id(backend) not in made:
-        made[id(backend)] = backend, backend.program(graph)  # type: ignore[union-attr]
+        made[id(backend)] = backend, backend.program(graph)
     return made[id(backend)][1]
 
 

@@ -65,11 +65,9 @@ def compared(
 def table(ratios: Iterable[Ratio]) -> Table:
     """One line each."""
     made = Table()
-    for heading, justify in (
-        ("section", "left"), ("measured", "left"), ("threads", "right"), ("refflow", "right"), ("rival", "left"),
-        ("rival's", "right"), ("ratio", "right"), ("spread", "right"), ("target", "right"), ("", "left"),
-    ):  # fmt: skip
-        made.add_column(heading, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    numbers = ("threads", "refflow", "rival's", "ratio", "spread", "target")
+    for heading in ("section", "measured", "threads", "refflow", "rival", "rival's", "ratio", "spread", "target", ""):
+        made.add_column(heading, justify="right" if heading in numbers else "left", overflow="fold")
     for r in ratios:
         bound = (
             ""

@@ -76,8 +76,9 @@ def elementwise(threads: int, n: int = WIDE) -> Iterator[Ratio]:
     yield from _with_torch(
         "elementwise", f"exp, {n} x {n}", threads, lambda x: x.exp(), (x,), rivals, lambda x: x.exp()
     )
-    gelu: Callable[[Any], Any] = lambda x: torch_functional().gelu(x)  # noqa: E731
-    yield from _with_torch("elementwise", f"gelu, {n} x {n}", threads, F.gelu, (x,), {}, gelu)
+    yield from _with_torch(
+        "elementwise", f"gelu, {n} x {n}", threads, F.gelu, (x,), {}, lambda x: torch_functional().gelu(x)
+    )
     if has_torch():
         contenders: dict[str, Callable[[], Any]] = {OURS: rows_of_adamw(x)}
         contenders |= {"PyTorch": torch_adamw(x, False), "PyTorch fused": torch_adamw(x, True)}

@@ -36,8 +36,7 @@ def _flat(dtype: Any) -> Any:
     def array(context: Any, words: Any, i: Any) -> Any:
         def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
             where = b.inttoptr(args[0], _I64.as_pointer())
-            address = b.load(b.gep(where, [b.zext(args[1], _I64) if args[1].type.width < 64 else args[1]]))
-            data = b.inttoptr(address, context.get_data_type(dtype).as_pointer())
+            data = b.inttoptr(b.load(b.gep(where, [args[1]])), context.get_data_type(dtype).as_pointer())
             made = context.make_array(element)(context, b)
             size = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(dtype)))
             count = context.get_constant(types.intp, _UNBOUNDED)
@@ -127,12 +126,9 @@ def _call(context: Any, address: Any, words: Any, lo: Any, hi: Any) -> Any:
     return types.int64(types.int64, types.int64, types.int64, types.int64), build
 
 
-ADDRESS, WORDS, TASKS, SPLIT = range(4)  # what a row of `run` holds
-
-
-@njit(types.int64(types.int64[:, ::1], types.int64, types.int64[::1]), cache=True, nogil=True)
-def run_serial(rows: Any, threads: int, statuses: Any) -> int:
-    """Runs the kernels of `rows` in order, on this thread; the row that refused its data, or -1."""
+@njit(types.int64(types.int64[:, ::1]), cache=True, nogil=True)
+def run_serial(rows: Any) -> int:
+    """Runs rows of (address, words, tasks, ranges) in order, on this thread; the row that refused its data, or -1."""
     for r in range(rows.shape[0]):
         if _call(rows[r, 0], rows[r, 1], 0, rows[r, 2]) != 0:
             return r
@@ -208,8 +204,8 @@ def parts(tasks: int, cost: float) -> int:
 def run(rows: np.ndarray[Any, Any]) -> int:
     """Runs rows of (address, words, tasks, ranges); the index of the row that refused its data, or -1."""
     global _pool_started
-    if _threads == 1 or (len(rows) == 1 and rows[0, SPLIT] <= 1):
-        return int(run_serial(rows, 1, _statuses))
+    if _threads == 1 or (len(rows) == 1 and rows[0, 3] <= 1):
+        return int(run_serial(rows))
     with _pool:
         _pool_started = True
         return int(run_parallel(rows, _threads, _statuses))
@@ -223,13 +219,10 @@ def address(array: np.ndarray[Any, Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-_bits = np.zeros(1, np.int64)
-
-
 def word(value: Any) -> int:
     """An argument as the word a kernel reads: an array's address, an int, or a NumPy float's bits."""
     if isinstance(value, np.ndarray):
-        return int(value.__array_interface__["data"][0])
+        return address(value)
     if isinstance(value, np.float32):
         return int(value.view(np.uint32))
     if isinstance(value, (float, np.float64)):

@@ -17,8 +17,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
+
+from refflow.numerics import dtypes
 
 from .. import cache
 from ..chains import Chain
@@ -31,10 +32,7 @@ Shape = tuple[int, ...]
 
 MOST_WAYS = 4096  # remembered for each chain
 
-DTYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-    for name in ("float32", "float64", "float16", "bfloat16", "int8", "int32", "int64", "uint8", "bool")
-}
+DTYPES = {dtype.name: dtype for dtype in dtypes.DTYPES}
 
 
 def chain_serves(chain: Chain) -> bool:

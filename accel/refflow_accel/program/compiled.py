@@ -20,7 +20,7 @@ from refflow.state import Override, settings
 
 from .local import LocalCall, LocalProgram, RecordingBackend
 from .native import Native
-from .passes import drop_unused, fold_constants, fuse, transposed_products
+from .passes import drop_unused, fold_constants, fuse, transposed_products, without_values
 
 Array = np.ndarray[Any, Any]
 Where = tuple[str, int, int]  # "input", "scalar" or "variable"; its index; the rank
@@ -95,8 +95,8 @@ class Recorded:
     def __init__(
         self, program: LocalProgram, given: list[Where], results: Mapping[tuple[str, int], tuple[Meta, dict[int, int]]]
     ) -> None:
-        program = transposed_products(fold_constants(program))
-        self.program = fuse(drop_unused(program))
+        program = without_values(fold_constants(program))
+        self.program = fuse(drop_unused(transposed_products(program)))
         self.given, self.results = given, results
 
 

@@ -247,5 +247,4 @@ def _unheld(buffers: list[Array]) -> Array | None:
     return None
 
 
-_ALONE = sys.maxsize
 _ALONE = next(sys.getrefcount(buffer) for buffer in [np.empty(0)])

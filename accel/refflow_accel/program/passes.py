@@ -40,6 +40,15 @@ def uniform(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.broadcast_to(array.reshape(-1)[0:1].copy().reshape(()), array.shape) if (bits == bits[0]).all() else array
 
 
+def without_values(program: LocalProgram) -> LocalProgram:
+    """Forgets what the recorded call computed: of arrays that are no constants only shape and dtype are looked at."""
+    arrays = [
+        a if i in program.constants else np.broadcast_to(np.empty((), a.dtype), a.shape)
+        for i, a in enumerate(program.arrays)
+    ]
+    return replace(program, arrays=arrays)
+
+
 def drop_unused(program: LocalProgram) -> LocalProgram:
     """Drops calls whose results nobody reads, draws too: a draw's stream is its own, whatever was drawn before it."""
     needed = set(program.results)
@@ -68,14 +77,14 @@ def transposed_products(program: LocalProgram) -> LocalProgram:
         swap = (*range(rank - 2), rank - 1, rank - 2)
         if flip.name != "transpose" or tuple(flip.attrs["perm"]) != swap:
             continue
+        if any(program.arrays[number].ndim < 2 for number in call.inputs):
+            continue
         sides = []
         for number in reversed(call.inputs):
             arrays.append(arrays[number].swapaxes(-1, -2))
             ndim = arrays[number].ndim
             perm = (*range(ndim - 2), ndim - 1, ndim - 2)
             sides.append(LocalCall("transpose", (number,), {"perm": perm}, (len(arrays) - 1,)))
-        if any(arrays[number].ndim < 2 for number in call.inputs):
-            continue
         product = LocalCall("matmul", tuple(side.outputs[0] for side in sides), call.attrs, flip.outputs)
         extra[i] = [*sides, product]
         calls[readers[0]] = LocalCall("nothing", (), {}, ())

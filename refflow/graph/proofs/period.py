@@ -132,7 +132,6 @@ def _components(events: Events) -> list[list[int]]:
 
 
 Way = tuple[int, int, int]  # an edge from an event: its target, weight and tokens
-Ways = dict[int, list[Way]]
 
 
 def _howard(events: Events, weights: list[int], component: list[int]) -> tuple[Fraction, list[int]]:

@@ -187,7 +187,7 @@ def _plan(
         return None
     step = ws[4] if j > 1 else ws[3]
     wide = COLUMNS if size < 8 else LANES
-    together = _together(pixels, b, taps, xs[2], outs[2])
+    together = _together(pixels, b, taps)
     images, panels = -(-b // together), -(-together * pixels // wide)
     words, vectors = panels * (wide // LANES), wide // LANES
     source, exists = _reads(rows, columns, together, xs)
@@ -234,7 +234,7 @@ def _plan(
     return Plan(shape, weights, table, tasks * room * wide, stacks, tasks * room * vectors, tasks, cost)
 
 
-def _together(pixels: int, batch: int, taps: int, x_batch: int, out_batch: int) -> int:
+def _together(pixels: int, batch: int, taps: int) -> int:
     """How many elements of the batch are an image: few, such that its columns fill vectors and its table stays small."""
     best, least = 1, math.inf
     for z in (1, 2, 4, 8, 16):
