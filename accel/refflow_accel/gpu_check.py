@@ -2,8 +2,8 @@
 
 Implements ACC-GPU-CHECK of spec/text/acceleration.md.  First canaries (is fma one rounding, are products and sums two,
 are subnormals kept, do division and square root round, one chain, one matmul), then random calls of every kernel against
-the reference until half the time is gone, then whole runs, whose weights must have the reference's hash, then speed.
-The report in DIR/gpu_check.json is written again after each stage, so a stage that is cut off loses itself only.
+the reference until half the time is gone, then whole runs, eager and compiled, whose weights must have the reference's
+hash, then speed.  The report in DIR/gpu_check.json is written again after each stage: one that is cut off loses itself only.
 
 It runs from a checkout, with the wheels of the extra `cuda` carried along:
 
@@ -107,53 +107,86 @@ def properties(seconds: float, workers: int, scales: Sequence[int]) -> Row:
 # --- whole runs -------------------------------------------------------------------------------------------------------
 
 
-def programs(simulated: bool) -> dict[str, Callable[[], str]]:
+Program = Callable[[bool], str]  # by a graph, which the device compiles, or eagerly
+
+
+def programs(simulated: bool) -> dict[str, Program]:
     """name -> a training run, from the first weight to a hash of the last ones, on the back end in force."""
-    made: dict[str, Callable[[], str]] = {
-        "digits mlp, 1 step of 2": lambda: _digits("mlp", 1, 2),
-    }
     if simulated:
-        return made
-    made["digits mlp, 60 steps of 128"] = lambda: _digits("mlp", 60, 128)
-    made["digits cnn, 10 steps of 128"] = lambda: _digits("cnn", 10, 128)
-    if (Path(sys.modules["refflow"].__file__ or "").parent / "cli" / "gpt.py").exists():
-        made["gpt, 2 steps of 4"] = _gpt
-    return made
+        return {"digits mlp, 3 steps of 2": partial(_digits, "mlp", 3, 2)}
+    return {
+        "digits mlp, 60 steps of 128": partial(_digits, "mlp", 60, 128),
+        "digits cnn, 10 steps of 128": partial(_digits, "cnn", 10, 128),
+        "gpt, 4 steps of 4": _gpt,
+    }
 
 
-def _digits(model: str, steps: int, batch: int) -> str:
+def _digits(model: str, steps: int, batch: int, graph: bool) -> str:
     from refflow.boxing import CommLog
     from refflow.cli.arrangement import arrange
     from refflow.cli.digits import Recipe, Run
+    from refflow.cli.steps import Execution
 
-    run = Run(Recipe(model=model, batch=batch), arrange("data"))
+    run = Run(Recipe(model=model, batch=batch), arrange("data"), Execution(graph=graph))
     run.until(steps, CommLog())
     return run.sha256()
 
 
-def _gpt() -> str:
+def _gpt(graph: bool) -> str:
+    model, step = language_model(graph, vocabulary=65, context=32, layers=2, width=64, rows=4)
+    for _ in range(4):
+        step()
+    return digest_many({name: value.numpy() for name, value in model.state_dict().items()})
+
+
+def language_model(
+    graph: bool, *, vocabulary: int, context: int, layers: int, width: int, rows: int
+) -> tuple[Any, Callable[[], Any]]:
+    """A small GPT, and a step of its training on random characters, new ones each time."""
     from refflow.functional.creation import tensor
+    from refflow.graph.api import Graph
+    from refflow.layout import Placement, broadcast
     from refflow.models import GPT
     from refflow.nn.functional import cross_entropy
     from refflow.optim import AdamW
     from refflow.state import manual_seed
 
     manual_seed(0)
-    model = GPT(vocabulary=65, context=32, layers=2, width=64, heads=4)
-    optimizer = AdamW(model.parameters(), lr=1e-3)
-    rng = np.random.default_rng(0)
-    for _ in range(2):
-        tokens = rng.integers(0, 65, (4, 33))
-        scores = model(tensor(tokens[:, :-1]))
-        loss = cross_entropy(scores.reshape(-1, 65), tensor(tokens[:, 1:].reshape(-1)))
-        optimizer.zero_grad()
+    where = Placement("cpu", [0])
+    model = GPT(vocabulary=vocabulary, context=context, layers=layers, width=width, heads=4).to_global(where, broadcast)
+    optimizer, rng = AdamW(model.parameters(), lr=1e-3), np.random.default_rng(0)
+
+    def loss_of(tokens: Any, targets: Any) -> Any:
+        loss = cross_entropy(model(tokens).reshape(-1, vocabulary), targets)
         loss.backward()
+        return loss
+
+    class Train(Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.add_optimizer(optimizer)
+
+        def build(self, tokens: Any, targets: Any) -> Any:
+            return loss_of(tokens, targets)
+
+    def eager(tokens: Any, targets: Any) -> None:
+        optimizer.zero_grad()
+        loss_of(tokens, targets)
         optimizer.step()
-    return digest_many({name: value.numpy() for name, value in model.state_dict().items()})
+
+    carry_out = Train() if graph else eager
+
+    def step() -> None:
+        drawn = rng.integers(0, vocabulary, (rows, context + 1))
+        given = (drawn[:, :-1], drawn[:, 1:].reshape(-1))
+        carry_out(*[tensor(array, placement=where, sbp=broadcast) for array in given])
+
+    return model, step
 
 
 def runs(backend: Device, clock: Clock, until: float, simulated: bool) -> Iterator[Row]:
-    """Each program on the device and on the reference; those there is no time for are told so."""
+    """Each program on the device, eagerly and compiled, and on the reference; those there is no time for are told so."""
     from refflow.random import Generator
     from refflow.state import Override
     from refflow.world import backend as computes
@@ -165,12 +198,13 @@ def runs(backend: Device, clock: Clock, until: float, simulated: bool) -> Iterat
         row: Row = {"name": name}
         try:
             hashes = []
-            for which, one in (("device", backend), ("reference", "reference")):
+            ways = ("device", backend, False), ("compiled", backend, True), ("reference", "reference", False)
+            for way, one, graph in ways:
                 started = time.monotonic()
                 with Override(generator=Generator()), computes(one):
-                    hashes.append(program())
-                row[f"{which}_seconds"] = round(time.monotonic() - started, 2)
-            row.update(passed=hashes[0] == hashes[1], sha256=hashes[0], reference_sha256=hashes[1])
+                    hashes.append(program(graph))
+                row[f"{way}_seconds"] = round(time.monotonic() - started, 2)
+            row.update(zip(("sha256", "compiled_sha256", "reference_sha256"), hashes), passed=len(set(hashes)) == 1)
         except Exception as error:
             row.update(passed=False, found=f"{type(error).__name__}: {error}")
         yield row
@@ -179,7 +213,10 @@ def runs(backend: Device, clock: Clock, until: float, simulated: bool) -> Iterat
 # --- speed ------------------------------------------------------------------------------------------------------------
 
 
-def _seconds(action: Callable[[], Any], wait: Callable[[], Any], repeats: int = 5) -> float:
+SIZES = {"vocabulary": 65, "context": 64, "layers": 4, "width": 128, "rows": 16}  # those of `refflow train gpt`
+
+
+def _seconds(action: Callable[[], Any], wait: Callable[[], Any], repeats: int) -> float:
     """The best of a few timings of `action`, after one to warm up."""
     best = float("inf")
     for repeat in range(repeats + 1):
@@ -205,7 +242,10 @@ def _torch() -> Any:
 
 
 def speed(backend: Device, clock: Clock, simulated: bool) -> Iterator[Row]:
-    """Bandwidth of memory-bound kernels, GFLOP/s of matmul, beside PyTorch's (cuBLAS) where that is installed."""
+    """Bandwidth of memory-bound kernels, GFLOP/s of matmul, beside PyTorch's (cuBLAS) where that is installed; and steps of
+    training a second, eager and compiled (first: the clock may stop the rest)."""
+    from refflow.world import backend as computes
+
     from .cuda import memory
 
     torch = _torch()
@@ -213,11 +253,18 @@ def speed(backend: Device, clock: Clock, simulated: bool) -> Iterator[Row]:
     rng = np.random.default_rng(0)
 
     def timed(name: str, unit: str, work: float, ours: Callable[[], Any], theirs: Callable[[], Any] | None) -> Row:
-        row: Row = {"name": name, "unit": unit, "refflow": round(work / _seconds(ours, wait) / 1e9, 2)}
+        row: Row = {"name": name, "unit": unit, "refflow": round(work / _seconds(ours, wait, 1 if simulated else 5) / 1e9, 2)}
         if theirs is not None:
-            row["torch"] = round(work / _seconds(theirs, torch.cuda.synchronize) / 1e9, 2)
+            row["torch"] = round(work / _seconds(theirs, torch.cuda.synchronize, 5) / 1e9, 2)
         return row
 
+    sizes = {"vocabulary": 3, "context": 2, "layers": 1, "width": 4, "rows": 1} if simulated else SIZES
+    for way, graph in (("eager", False), ("compiled", True)):
+        if clock.left <= 0:
+            return
+        with computes(backend):
+            _, step = language_model(graph, **sizes)
+            yield timed(f"gpt step, {way}", "steps/s", 1e9, step, None)
     n = 1 << (10 if simulated else 26)
     x = rng.standard_normal(n).astype(np.float32)
     a, square = backend.from_host(x), backend.from_host(x.reshape(-1, 1 << (n.bit_length() // 2)))
@@ -315,8 +362,8 @@ def check(minutes: float, out: Path, workers: int | None = None) -> Row:
     if workers is None:
         workers = 1 if SIMULATED else max(1, min(8, (os.cpu_count() or 2) // 2))
     scales = (9,) if SIMULATED else (9, 37, 130, 300, 5000)
-    keep("properties", properties((0.55 - clock.spent) * clock.seconds, workers, scales))
-    keep("runs", list(runs(backend, clock, 0.85, SIMULATED)))
+    keep("properties", properties((0.5 - clock.spent) * clock.seconds, workers, scales))
+    keep("runs", list(runs(backend, clock, 0.8, SIMULATED)))
     keep("speed", list(speed(backend, clock, SIMULATED)))
     return report
 

@@ -33,8 +33,9 @@ class NumbaBackend(ReferenceBackend):
     def program(self, graph: LogicalGraph) -> CompiledProgram:
         """The calls of a traced graph, natively from the second one on (ACC-PROGRAM)."""
         from ..program import CompiledProgram
+        from ..program.native import Native
 
-        return CompiledProgram(graph, self)
+        return CompiledProgram(graph, self, Native)
 
     def kernel(self, name: str) -> Kernel:
         return self._native[name] if name in self._native else super().kernel(name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,11 @@ from .kernels.movement import contiguous
 from .memory import DeviceArray
 from .registry import PRIMITIVES, Refused
 from .target import SIMULATED, cuda
+
+if TYPE_CHECKING:
+    from refflow.graph.logical import LogicalGraph
+
+    from ..program import CompiledProgram
 
 
 class CudaBackend:
@@ -46,6 +51,13 @@ class CudaBackend:
             native = PRIMITIVES.get(name)
             self._kernels[name] = reference if native is None else _else(native, reference)
         return self._kernels[name]
+
+    def program(self, graph: LogicalGraph) -> CompiledProgram:
+        """The calls of a traced graph, launched again from the second one on (ACC-CUDA-PROGRAM)."""
+        from ..program import CompiledProgram
+        from .program import Replay, optimized
+
+        return CompiledProgram(graph, self, Replay, optimized)
 
     def from_host(self, array: np.ndarray[Any, Any]) -> DeviceArray:
         return memory.from_host(array)

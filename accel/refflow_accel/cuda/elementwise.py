@@ -7,6 +7,7 @@ strides of 0.  What a step computes is `refflow_accel.expressions`'.
 from __future__ import annotations
 
 import builtins
+import math
 from collections.abc import Collection, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -30,7 +31,7 @@ from ..expressions import (
 )
 from . import target
 from .elements import DTYPES, cells
-from .layout import broadcast, coalesce, grid_of
+from .layout import Shape, broadcast, coalesce, grid_of
 from .memory import DeviceArray, empty, from_host, read
 from .registry import HOST, Made, Refused, family, register
 from .target import S, cuda, f32, f64, i8, s32, s64, u8, u16, u32
@@ -106,6 +107,12 @@ def together(dtype: str, without: Collection[str] = ()) -> Chain:
     return Chain(("bool", dtype, dtype), tuple(steps), tuple(range(3, 3 + len(steps))))
 
 
+CONSTANTS = 60000  # bytes of tables in one kernel: a module has 65536 of constants
+TABLES = {  # bytes of a primitive's tables; what it calls has copies of its own
+    **dict.fromkeys(("exp", "expm1", "tanh", "sigmoid"), 1536),
+    "log": 3072, "log1p": 4096, "softplus": 5632, "pow": 5632, "erf": 7800, "gelu": 34312, "sin": 13632, "cos": 13632,
+}  # fmt: skip
+
 _SUM = Chain(("float32", "bfloat16"), (Step("cast", (1,), "float32"), Step("add", (0, 2), "float32")), (3,))
 _GROUPS = (  # their tables must fit 64 KB of constants together, as those of any chain
     ("exp", "log", "log1p", "expm1", "tanh", "sigmoid", "softplus"),
@@ -144,18 +151,24 @@ def run(made: Chain, arrays: Sequence[DeviceArray]) -> list[DeviceArray]:
 
     Raises Refused for bad data, which waits for the device; only integer division and power have any.
     """
-    shape, strides = broadcast(arrays)
+    shape, rank, grid, numbers = _way(tuple([(array.shape, array.strides) for array in arrays]))
     outs = [empty(shape, dtype_of(made.dtype(index))) for index in made.outputs]
-    n = outs[0].size
-    if n == 0:
+    if not numbers[0]:
         return outs
-    dims, steps = coalesce(shape, strides)
     status = from_host(np.zeros(1, np.int32)) if _refuses(made) else outs[0]
-    flat = [step for row in steps for step in row]
-    chain.launch((made, len(dims)), *grid_of(n), n, *dims[1:], *flat, *arrays, *outs, status)
+    chain.launch((made, rank), *grid, *numbers, *arrays, *outs, status)
     if _refuses(made) and read(status)[0]:
         raise Refused
     return outs
+
+
+@lru_cache(maxsize=4096)
+def _way(operands: tuple[tuple[Shape, Shape], ...]) -> tuple[Shape, int, tuple[int, int], tuple[int, ...]]:
+    """For operands of these shapes and strides: the results' shape, the kernel's rank, its grid, its numbers."""
+    shape, strides = broadcast(operands)
+    n = math.prod(shape)
+    dims, steps = coalesce(shape, strides) if n else ((1,), [])
+    return shape, len(dims), grid_of(n), (n, *dims[1:], *[step for row in steps for step in row])
 
 
 @cache

@@ -24,14 +24,14 @@ def grid_of(tasks: int) -> tuple[int, int]:
     return min(-(-tasks // THREADS), 8192), THREADS
 
 
-def broadcast(arrays: Sequence[DeviceArray]) -> tuple[Shape, list[Shape]]:
-    """The common shape of some arrays, and each one's strides in it (0 where it repeats)."""
-    shape = np.broadcast_shapes(*[array.shape for array in arrays])
-    strides = []
-    for array in arrays:
-        own = [0 if n == 1 else stride for n, stride in zip(array.shape, array.strides)]
-        strides.append((0,) * (len(shape) - array.ndim) + tuple(own))
-    return shape, strides
+def broadcast(operands: Sequence[tuple[Shape, Shape]]) -> tuple[Shape, list[Shape]]:
+    """The common shape of arrays of some shapes and strides, and each one's strides in it (0 where it repeats)."""
+    common = np.broadcast_shapes(*[shape for shape, _ in operands])
+    spread = []
+    for shape, strides in operands:
+        own = [0 if n == 1 else stride for n, stride in zip(shape, strides)]
+        spread.append((0,) * (len(common) - len(shape)) + tuple(own))
+    return common, spread
 
 
 def coalesce(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:

@@ -207,9 +207,13 @@ class DeviceArray:
                 step *= n
         return True
 
-    def view(self, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> DeviceArray:
-        """The same memory under another shape; `offset` counts from this array's first element."""
-        return DeviceArray(self.block, self.dtype, tuple(shape), tuple(strides), self.offset + offset)
+    def view(
+        self, shape: Sequence[int] | None = None, strides: Sequence[int] | None = None, offset: int = 0
+    ) -> DeviceArray:
+        """The same memory under another shape (else its own); `offset` counts from this array's first element."""
+        shape = self.shape if shape is None else tuple(shape)
+        strides = self.strides if strides is None else tuple(strides)
+        return DeviceArray(self.block, self.dtype, shape, strides, self.offset + offset)
 
     def address(self) -> Any:
         """What a kernel is given: where the first element lies."""

@@ -1,29 +1,33 @@
 """Compiled programs: a graph's call, carried out natively from its second time on.
 
-Implements ACC-PROGRAM of spec/text/acceleration.md.  The first call is the interpreter's, recorded.  Later ones copy the
-inputs into place, point the program at the present arrays of the variables and at free buffers for their next values,
-and run.  Values stay immutable: a buffer is written again only when nobody holds it any more.
+Implements ACC-PROGRAM and ACC-CUDA-PROGRAM of spec/text/acceleration.md, as far as they are one.  The first call is the
+interpreter's, recorded; what it asked of the back end goes through the passes, and later calls are a runner's: `native`
+on the CPU, `cuda.program` on CUDA.  Data that a runner refuses are the interpreter's again, which raises the error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from refflow.graph.execute import carry_out, execute, numbered
 from refflow.graph.logical import LogicalGraph
-from refflow.ir import Meta, Value
-from refflow.kernels import Backend
+from refflow.ir import Value
+from refflow.kernels import Array, Backend
 from refflow.state import Override, settings
 
-from .local import LocalCall, LocalProgram, RecordingBackend
-from .native import Native
-from .passes import drop_unused, fold_constants, fuse, transposed_products, without_values
+from .local import LocalCall, LocalProgram, RecordingBackend, Results, Where
+from .passes import optimized
 
-Array = np.ndarray[Any, Any]
-Where = tuple[str, int, int]  # "input", "scalar" or "variable"; its index; the rank
+Done = tuple[list[Value], dict[int, Value]]  # outputs, and the next values of the variables by index
+
+
+class Runner(Protocol):
+    """What carries a local program out: each back end has its own."""
+
+    def __call__(self, graph: LogicalGraph, inputs: Sequence[Value], scalars: Sequence[float]) -> Done | None:
+        """One call; None if data were refused: nothing has changed then."""
 
 
 class CompiledProgram:
@@ -32,13 +36,20 @@ class CompiledProgram:
     Errors: those of the graph's primitives.  Source: ACC-PROGRAM.
     """
 
-    def __init__(self, graph: LogicalGraph, backend: Backend) -> None:
+    def __init__(
+        self,
+        graph: LogicalGraph,
+        backend: Backend,
+        runner: Callable[[LocalProgram, Sequence[Where], Results, Backend], Runner],
+        passes: Callable[[LocalProgram], LocalProgram] = optimized,
+    ) -> None:
         self.graph, self.backend = graph, backend
+        self._make, self._passes = runner, passes
         self._recorded: Recorded | None = None
-        self._native: Native | None = None
+        self._native: Runner | None = None
         self._interpreted = False  # whether the interpreter must do it for ever
 
-    def __call__(self, inputs: Sequence[Value], scalars: Sequence[float]) -> tuple[list[Value], dict[int, Value]]:
+    def __call__(self, inputs: Sequence[Value], scalars: Sequence[float]) -> Done:
         """Outputs, and the next values of the variables by index."""
         if self._interpreted:
             return execute(self.graph, inputs, scalars)
@@ -46,16 +57,18 @@ class CompiledProgram:
             return self._record(inputs, scalars)
         if self._native is None:
             recorded = self._recorded
-            self._native = Native(recorded.program, recorded.given, recorded.results, self.backend)
+            self._native = self._make(recorded.program, recorded.given, recorded.results, self.backend)
         done = self._native(self.graph, inputs, scalars)
         return execute(self.graph, inputs, scalars) if done is None else done  # bad data: the kernels of the reference tell
 
     def pieces(self) -> tuple[LocalProgram, list[tuple[LocalCall, str, Callable[[], Any]]]]:
         """The local program, and what a native call runs, piece by piece: for profiles, once it has run natively."""
-        assert self._recorded is not None and self._native is not None
+        from .native import Native  # late: it compiles for the CPU
+
+        assert self._recorded is not None and isinstance(self._native, Native)
         return self._recorded.program, self._native.pieces()
 
-    def _record(self, inputs: Sequence[Value], scalars: Sequence[float]) -> tuple[list[Value], dict[int, Value]]:
+    def _record(self, inputs: Sequence[Value], scalars: Sequence[float]) -> Done:
         graph, generator = self.graph, settings().generator
         state = {i: v.cell.value for i, v in enumerate(graph.variables) if v.value is not None}
         given: dict[Where, Array] = {}
@@ -85,19 +98,17 @@ class CompiledProgram:
         }
         program = recorder.program
         program.results = list(dict.fromkeys(number for _, shards in results.values() for number in shards.values()))
-        self._recorded = Recorded(program, list(alone.values()), results)
+        self._recorded = Recorded(self._passes(program), list(alone.values()), results)
         return outputs, updates
 
 
+@dataclass(frozen=True)
 class Recorded:
-    """A local program, where its given arrays come from, and what its results are."""
+    """A local program after the passes, where its given arrays come from, and what its results are."""
 
-    def __init__(
-        self, program: LocalProgram, given: list[Where], results: Mapping[tuple[str, int], tuple[Meta, dict[int, int]]]
-    ) -> None:
-        program = without_values(fold_constants(program))
-        self.program = fuse(drop_unused(transposed_products(program)))
-        self.given, self.results = given, results
+    program: LocalProgram
+    given: list[Where]
+    results: Results
 
 
 def _seen(value: Value, kind: str, index: int, given: dict[Where, Array]) -> Value:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
+from refflow.ir import Meta
+from refflow.kernels import Array, Backend, Kernel
 
-from refflow.kernels import Backend, Kernel
-
-Array = np.ndarray[Any, Any]
+Where = tuple[str, int, int]  # "input", "scalar" or "variable"; its index; the rank
+Results = Mapping[tuple[str, int], tuple[Meta, dict[int, int]]]  # of "output" or "update", index: meta, number by rank
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,19 +14,18 @@ from typing import Any
 import numpy as np
 
 from refflow.graph.logical import LogicalGraph
-from refflow.ir import Meta, Value
+from refflow.ir import Value
 from refflow.kernels import Backend
 from refflow.numerics import cast
 from refflow.state import settings
 
 from ..cpu.abi import address, run
 from .layout import ALIGN
-from .local import LocalCall, LocalProgram
+from .local import LocalCall, LocalProgram, Results, Where
 from .lower import HostStep, Lowering, Row, arena
 
 Array = np.ndarray[Any, Any]
 Place = tuple[int, int, Array]  # a base, an offset in it in bytes, an array of the same shape, dtype and strides
-Results = Mapping[tuple[str, int], tuple[Meta, dict[int, int]]]
 
 
 class Native:
@@ -35,9 +34,7 @@ class Native:
     Values stay immutable: the next value of a variable is written into a buffer that nobody holds any more.
     """
 
-    def __init__(
-        self, program: LocalProgram, given: Sequence[tuple[str, int, int]], results: Results, backend: Backend
-    ) -> None:
+    def __init__(self, program: LocalProgram, given: Sequence[Where], results: Results, backend: Backend) -> None:
         lowering = Lowering(program, {n: (where[0], n) for n, where in enumerate(given)}, backend)
         lowered = lowering.lower()
         self._items = lowered.items

@@ -6,10 +6,13 @@ program that changes no bit: the same kernels see the same numbers in the same o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+
+from refflow.kernels import Array
 
 from ..chains import Chain, Step
 from ..expressions import OPERANDS, serves
@@ -19,7 +22,30 @@ CHAIN = "chain"  # the name of a fused call; its attribute `chain` says what it 
 MOST_INPUTS, MOST_STEPS = 14, 40  # of a chain: more would spill registers and compile long
 
 
-def fold_constants(program: LocalProgram) -> LocalProgram:
+def uniform(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array of one value throughout as that value seen in every place: nothing to read from memory."""
+    if array.size <= 1 or 0 in array.strides:
+        return array
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
+    return np.broadcast_to(array.reshape(-1)[0:1].copy().reshape(()), array.shape) if (bits == bits[0]).all() else array
+
+
+def anything(ops: Collection[str]) -> bool:
+    """Whether these primitives may stand in one chain: on the CPU any may."""
+    return True
+
+
+def optimized(
+    program: LocalProgram,
+    uniform: Callable[[Array], Array] = uniform,
+    together: Callable[[Collection[str]], bool] = anything,
+) -> LocalProgram:
+    """All passes; a back end says how it sees constants of one value, and which primitives may stand in one chain."""
+    program = without_values(fold_constants(program, uniform))
+    return fuse(drop_unused(transposed_products(program)), together)
+
+
+def fold_constants(program: LocalProgram, uniform: Callable[[Array], Array] = uniform) -> LocalProgram:
     """Drops calls on constants alone: their recorded results are what they would give again (ACC-FOLD)."""
     constants = set(program.constants)
     calls = []
@@ -32,21 +58,15 @@ def fold_constants(program: LocalProgram) -> LocalProgram:
     return replace(program, arrays=arrays, calls=calls, constants=constants)
 
 
-def uniform(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array of one value throughout as that value seen in every place: nothing to read from memory."""
-    if array.size <= 1 or 0 in array.strides:
-        return array
-    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
-    return np.broadcast_to(array.reshape(-1)[0:1].copy().reshape(()), array.shape) if (bits == bits[0]).all() else array
-
-
 def without_values(program: LocalProgram) -> LocalProgram:
     """Forgets what the recorded call computed: of arrays that are no constants only shape and dtype are looked at."""
-    arrays = [
-        a if i in program.constants else np.broadcast_to(np.empty((), a.dtype), a.shape)
-        for i, a in enumerate(program.arrays)
-    ]
+    arrays = [a if i in program.constants else blank(a.shape, a.dtype) for i, a in enumerate(program.arrays)]
     return replace(program, arrays=arrays)
+
+
+def blank(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    """An example that says a shape and a dtype only."""
+    return np.broadcast_to(np.empty((), dtype), shape)
 
 
 def drop_unused(program: LocalProgram) -> LocalProgram:
@@ -81,9 +101,9 @@ def transposed_products(program: LocalProgram) -> LocalProgram:
             continue
         sides = []
         for number in reversed(call.inputs):
-            arrays.append(arrays[number].swapaxes(-1, -2))
-            ndim = arrays[number].ndim
-            perm = (*range(ndim - 2), ndim - 1, ndim - 2)
+            *batch, m, n = arrays[number].shape
+            arrays.append(blank((*batch, n, m), arrays[number].dtype))
+            perm = (*range(len(batch)), len(batch) + 1, len(batch))
             sides.append(LocalCall("transpose", (number,), {"perm": perm}, (len(arrays) - 1,)))
         product = LocalCall("matmul", tuple(side.outputs[0] for side in sides), call.attrs, flip.outputs)
         extra[i] = [*sides, product]
@@ -94,9 +114,9 @@ def transposed_products(program: LocalProgram) -> LocalProgram:
     return replace(program, arrays=arrays, calls=made)
 
 
-def fuse(program: LocalProgram) -> LocalProgram:
+def fuse(program: LocalProgram, together: Callable[[Collection[str]], bool] = anything) -> LocalProgram:
     """Puts elementwise calls of one shape together where no path leads out of a group and back into it (ACC-FUSE)."""
-    groups = _Groups(program)
+    groups = _Groups(program, together)
     calls = [
         _chain(program, members, groups.uses) if members[0] in groups.fitting else program.calls[members[0]]
         for members in groups.ordered()
@@ -107,7 +127,8 @@ def fuse(program: LocalProgram) -> LocalProgram:
 class _Groups:
     """Which calls are carried out together; sets of groups are bits of an int."""
 
-    def __init__(self, program: LocalProgram) -> None:
+    def __init__(self, program: LocalProgram, together: Callable[[Collection[str]], bool]) -> None:
+        self.together = together
         self.program, self.uses, self.makers = program, program.uses(), program.makers()
         self.members: dict[int, list[int]] = {}
         self.group: dict[int, int] = {}  # call -> group
@@ -139,7 +160,7 @@ class _Groups:
             return False
         inside = {n for m in self.members[g] for n in calls[m].outputs}
         inputs = {n for m in (*self.members[g], i) for n in calls[m].inputs} - inside
-        if len(inputs) > MOST_INPUTS:
+        if len(inputs) > MOST_INPUTS or not self.together({calls[m].name for m in (*self.members[g], i)}):
             return False
         return not any(self.before[other] >> g & 1 for other in sources if other != g)
 

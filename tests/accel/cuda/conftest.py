@@ -4,4 +4,4 @@ from __future__ import annotations
 
 import os
 
-collect_ignore = [] if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" else ["simulated.py"]
+collect_ignore = [] if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" else ["simulated.py", "simulated_programs.py"]

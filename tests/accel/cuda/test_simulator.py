@@ -20,8 +20,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_the_simulated_back_end_has_the_bits_of_the_reference() -> (
-    None
-):  # ACC-CUDA-SIM, ACC-CUDA-MEMORY, ACC-CUDA-BACKEND
-    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path(__file__).with_name("simulated.py")))
+@pytest.mark.parametrize("name", ["simulated.py", "simulated_programs.py"])
+def test_the_simulated_back_end_has_the_bits_of_the_reference(name: str) -> None:
+    """ACC-CUDA-SIM, ACC-CUDA-MEMORY, ACC-CUDA-BACKEND; ACC-CUDA-PROGRAM."""
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path(__file__).with_name(name)))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
