@@ -31,19 +31,8 @@ def accel(chosen: Sequence[str], threads: Sequence[int], json_to: str | None = N
         raise AttributeValueError(
             f"--section {rivals[0]}: the rival is PyTorch, which is not installed: pip install torch"
         )
-    again = command.in_clean_process(_arguments(chosen, threads, json_to, profile))
-    if again is not None:
-        return again
     if profile is not None:
         command.profiled(profile)
     else:
         command.bench(chosen, threads, json_to)
     return 0
-
-
-def _arguments(chosen: Sequence[str], threads: Sequence[int], json_to: str | None, profile: str | None) -> list[str]:
-    """What was asked, as arguments of the command."""
-    given = ["bench", "accel", *(word for name in chosen for word in ("--section", name))]
-    given += ["--threads", *map(str, threads)]
-    given += [] if json_to is None else ["--json"] if json_to == "-" else ["--json", json_to]
-    return given + ([] if profile is None else ["--profile", profile])

@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import os
 import sys
+from collections.abc import Iterator
 from functools import partial
 from math import inf
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from refflow_accel.bench import command, first_use, profile, ratios, rounds, sections, twins
+from refflow_accel.bench import command, first_use, peak, process, profile, ratios, rounds, sections, twins
 from refflow_accel.bench.matmul import Case
 from refflow_accel.bench.native import program_of, rows_of, rows_of_adamw
-from refflow_accel.bench.ratios import Ratio
+from refflow_accel.bench.process import Sides
+from refflow_accel.bench.ratios import OURS, Ratio
 
 import refflow as flow
 from refflow.cli import main
 from refflow.cli.arguments import ACCEL_SECTIONS
 
-TINY = partial(sections.matmul, cases=[Case("4x8x3", (), 4, 8, 3)])
+TINY = partial(sections.products, cases=[Case("4x8x3", (), 4, 8, 3)])
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five rounds of little more than one run each, in the environment that the command wants."""
+    """Five rounds of little more than one run each."""
     monkeypatch.setattr(rounds, "QUIET", inf)
-    monkeypatch.setattr(
-        ratios, "race", lambda contenders, threads, patience: rounds.race(contenders, threads, 1e-5, patience)
-    )
-    for name in command.MISLEADING:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in command.PLACED.items():
-        monkeypatch.setenv(name, value)
+    race = rounds.race
+    for module in (ratios, sections):
+        monkeypatch.setattr(module, "race", lambda sides, names, patience: race(sides, names, 1e-5, patience))
+
+
+@pytest.fixture(scope="module")
+def sides() -> Iterator[Sides]:
+    """Processes with one thread each, for all tests."""
+    with Sides(1) as made:
+        yield made
 
 
 def test_one_section_prints_ratios(
@@ -61,18 +65,98 @@ def test_the_command_knows_every_section() -> None:
     assert main(["bench", "accel", "--section", "weather"]) == 2
 
 
-def in_one_world(section: Any) -> list[Ratio]:
-    with flow.virtual_world(1), flow.backend("numba"):
-        return list(section(1))
-
-
-def test_small_sections() -> None:
-    """CLI-BENCH-ACCEL: the reference, sums and what else has a rival here."""
-    (found,) = in_one_world(partial(sections.reference, n=32))
-    assert (found.rival, found.target) == ("reference", None)
-    names = [(r.name, r.rival) for r in in_one_world(partial(sections.rows, n=32)) if r.rival == "NumPy"]
+def test_small_sections(sides: Sides) -> None:
+    """CLI-BENCH-ACCEL: sums and what else has a rival here."""
+    names = [(r.name, r.rival) for r in sections.rows(sides, n=32) if r.rival == "NumPy"]
     assert names == [("sum of rows, 32 x 32", "NumPy"), ("sum of columns, 32 x 32", "NumPy")]
-    assert ("exp, 32 x 32", "NumPy") in [(r.name, r.rival) for r in in_one_world(partial(sections.elementwise, n=32))]
+    assert ("exp, 32 x 32", "NumPy") in [(r.name, r.rival) for r in sections.elementwise(sides, n=32)]
+
+
+def test_the_reference_and_the_peak(sides: Sides) -> None:
+    """CLI-BENCH-ACCEL: no ratio can be above that of the peak, and none is asked for."""
+    found, most = sections.reference(sides, n=32)
+    assert (found.rival, found.target, most.rival, most.target) == ("reference", None, "reference", None)
+    assert "at the processor's peak" in most.name and most.rival_seconds == found.rival_seconds
+    assert most.seconds < found.seconds
+
+
+def test_other_bits_than_the_references_are_refused(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLI-BENCH-ACCEL"""
+    monkeypatch.setattr(sections, "result", unlike)
+    with pytest.raises(AssertionError, match=r"matmul 8\^3: not the reference's bits"):
+        list(sections.reference(sides, n=8))
+
+
+def test_the_peak_is_of_that_many_operations() -> None:
+    """s = s / 2 + 1/2, from where each sum begins: all end at 1."""
+    from numba import njit
+
+    multiply_add = peak._multiply_add
+    ended = njit(lambda x, times: multiply_add(x, times))(np.float32(0.5), 100)
+    assert ended == peak.SUMS * peak.LANES
+    assert 2 * ended * peak.TASKS * peak.TIMES == peak.FLOPS
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+def made_here() -> Any:
+    """Work that knows its process."""
+    return lambda: os.getpid()
+
+
+def process_of(work: Any) -> tuple[int, list[int], dict[str, str]]:
+    """Where it runs: the process, its processors, its variables."""
+    print("what is printed there is no answer")
+    return work(), sorted(os.sched_getaffinity(0)), dict(os.environ)
+
+
+def unlike(work: Any) -> Any:
+    """A result that no two processes have."""
+    return np.float32([os.getpid()])
+
+
+def apart(step: Any) -> float:
+    """A loss that the two sides do not share."""
+    return float(type(step()).__module__.startswith("torch"))
+
+
+def failing(work: Any) -> None:
+    raise ValueError("there")
+
+
+def ending(work: Any) -> None:
+    os._exit(3)
+
+
+def test_each_side_is_a_process_on_the_same_processors(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CLI-BENCH-ACCEL: what a library reads when it is loaded is the same on all sides, and not the user's."""
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with Sides(1) as fresh:
+        names = fresh.give({OURS: made_here, "other": made_here})
+        (a, at, variables), (b, there, others) = (fresh[name].ask(process_of) for name in names)
+    assert len({a, b, os.getpid()}) == 3 and at == there == process.cores(1) and variables == others
+    assert "OPENBLAS_CORETYPE" not in variables and variables["OMP_NUM_THREADS"] == "1"
+    assert variables["OMP_PLACES"] == f"{{{at[0]}}}"
+
+
+def test_what_goes_wrong_in_a_process_is_told(sides: Sides) -> None:
+    with pytest.raises(ValueError, match="there"):
+        sides["other"].ask(failing)
+    sides["other"].make(made_here)  # it goes on
+    with Sides(1) as fresh, pytest.raises(ChildProcessError, match="ended with 3"):
+        fresh["other"].ask(ending)
+
+
+def test_sides_take_turns(sides: Sides) -> None:
+    """Times of both, and the median of five."""
+    found = rounds.race(sides, sides.give({OURS: made_here, "other": made_here}), 1e-5)
+    assert list(found) == [OURS, "other"] and all(time.seconds > 0 for time in found.values())
+    assert rounds._five([9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 8.0]) == rounds.Time(3.0, 4.0)
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
 
 
 def test_rows_are_the_kernels_alone() -> None:
@@ -95,13 +179,16 @@ def test_training_needs_pytorch(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert [ratio["section"] for ratio in json.loads(said.out)["ratios"]] == ["matmul"]
 
 
-def test_training_against_pytorch() -> None:
+def test_training_against_pytorch(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
     """The twins begin with the same weights and have the same loss; what is measured is whole steps."""
     pytest.importorskip("torch")
     small = [twins.SMALL, twins.gpt_twin("GPT, tiny", 0.7, 16, 1, 2, 8)]
-    found = in_one_world(partial(sections.training, chosen=small))
+    found = sections.training(sides, chosen=small)
     assert [(r.name, r.rival) for r in found] == [("MLP 64-32-10", "PyTorch"), ("GPT, tiny", "PyTorch")]
-    assert in_one_world(partial(sections.conv, cases=[(2, 1, 4, 2, 3, 1, 1)]))
+    assert list(sections.conv(sides, cases=[(2, 1, 4, 2, 3, 1, 1)]))
+    monkeypatch.setattr(twins, "loss", apart)
+    with pytest.raises(AssertionError, match=r"MLP 64-32-10: a loss of 0\.0 here, 1\.0 in PyTorch"):
+        list(sections.training(sides, chosen=small))
 
 
 def test_without_numba_it_says_what_to_install(
@@ -110,21 +197,6 @@ def test_without_numba_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "refflow_accel.bench", None)
     assert main(["bench", "accel"]) == 2
     assert "install refflow with the extra 'accel'" in capsys.readouterr().err
-
-
-def test_settings_that_favour_one_side_are_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a library reads when it is loaded: the command starts again without it."""
-    started: list[Any] = []
-
-    def run(arguments: list[str], env: dict[str, str], check: bool) -> Any:
-        started.append((arguments[3:], "OPENBLAS_CORETYPE" in env))
-        return SimpleNamespace(returncode=7)
-
-    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
-    monkeypatch.setattr(subprocess, "run", run)
-    asked = ["bench", "accel", "--section", "matmul", "--threads", "1", "--json", "x.json"]
-    assert main(asked) == 7
-    assert started == [(asked, False)]
 
 
 def test_a_profile_names_kernels_and_shapes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,9 +208,7 @@ def test_a_profile_names_kernels_and_shapes(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_profile_has_every_row() -> None:
     with flow.virtual_world(1), flow.backend("numba"):
-        graph, step = twins.ours(twins.SMALL)
-        step()
-        program = program_of(graph)
+        program = program_of(twins.ours(twins.SMALL).graph)
         costs = profile.profile(program)
         local, pieces = program.pieces()
     assert sum(len(cost.calls) for cost in costs) == len({id(call) for call, _, _ in pieces})
@@ -155,7 +225,7 @@ def test_the_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
         return first_use.Times(61.0 if len(folders) == 1 else 2.0, 80.0)
 
     monkeypatch.setattr(first_use, "run", run)
-    cold, warm = sections.compiling(1)
+    cold, warm = sections.compiling(Sides(1))
     assert (cold.met, warm.met) == (False, True)
     assert len(set(folders)) == 1 and not Path(folders[0]).exists()
 

@@ -143,10 +143,30 @@ def test_a_wrong_function_is_found(monkeypatch: pytest.MonkeyPatch) -> None:  # 
     assert exhaust.check("round32", stride=1_000_003).differences > 0
 
 
+@pytest.mark.parametrize("fixed", [{"exponent": 2.0}, {"exponent": -0.5}, {"base": 2.0}, {"base": 10.0}], ids=str)
+def test_powers_of_a_fixed_exponent_or_base(fixed: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """ACC-EXHAUST: pow takes the given number on its side; what the quick check leaves open is the reference's."""
+    subject = exhaust.Subject("pow", **fixed)
+    arguments, number = subject.arguments
+    x, y = numba.njit(arguments)(0xC0A00000, number)
+    assert (x, y) == ((-5.0, number) if "exponent" in fixed else (number, -5.0))
+    outcome = exhaust.check(subject, stride=40_009)
+    assert (outcome.differences, outcome.inputs) == (0, -(-(1 << 32) // 40_009))
+    if fixed == {"exponent": 2.0}:  # squares can be midpoints
+        assert outcome.undecided > 0 and all(given.endswith(" 0x40000000") for given in outcome.hard)
+        monkeypatch.setattr(elementary, "apply", lambda name, x, y: np.nextafter(x * x, np.float32(0)))
+        assert exhaust.check(subject, stride=40_009).differences > 0
+
+
 def test_main_prints_a_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:  # ACC-EXHAUST
     assert exhaust.main(["sqrt", "--stride", "100003"]) == 0
     out, err = capsys.readouterr()
     assert '"differences": 0' in out and "sqrt" in err
+    assert exhaust.main(["pow", "--exponent", "3", "-0.5", "--base", "10", "--stride", "1000003", "--block-only"]) == 0
+    out, _ = capsys.readouterr()
+    assert all(f'"pow, {fixed}"' in out for fixed in ("exponent 3", "exponent -0.5", "base 10"))
+    with pytest.raises(SystemExit):
+        exhaust.main(["exp", "--base", "10"])
 
 
 # --- one text ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Measured speed: kernels against the libraries people use, both sides in one process, in turns.
+"""Measured speed: kernels against the libraries people use, each side in a process of its own, in turns.
 
-`rounds` is the stopwatch; each module beside it prints a table.
+`process` is a side, `rounds` the stopwatch, `sections` what is compared; the modules they name make each side's work.
 """

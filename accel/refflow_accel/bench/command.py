@@ -11,7 +11,6 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,14 @@ from rich.console import Console
 
 from refflow.world import backend, virtual_world
 
-from . import profile, sections
+from . import functions, profile, sections
+from .process import Sides
 from .ratios import Ratio, table
-from .rounds import FEWEST, pinned
+from .rounds import FEWEST
 
 CLOCKS = (
-    f"refflow and its rivals run in turns; a time is the median of the {FEWEST} quickest rounds, spread how far those differ."
+    "refflow and its rivals, a process each on the same cores, run in turns;"
+    f" a time is the median of the {FEWEST} quickest rounds, spread how far those differ."
     " One thread: the process's processor time; more: the clock on the wall. ratio = rival's time / refflow's."
 )
 
@@ -49,14 +50,11 @@ def bench(
     found: list[Ratio] = []
     blas = "none"
     for count in threads:
-        with ExitStack() as stack:
-            stack.enter_context(virtual_world(1))
-            stack.enter_context(backend("numba"))
-            blas = stack.enter_context(pinned(count))
-            pin_torch(count)
+        with Sides(count) as sides:
             for name in names:
                 told.print(f"{name}, {count} thread(s) ...")
-                found += known[name](count)
+                found += known[name](sides)
+            blas = sides["NumPy"].ask(functions.blas)
     where = {**machine(), "BLAS": blas, "threads": list(threads), "clocks": CLOCKS}
     report(found, where, json_to)
     return found
@@ -84,14 +82,6 @@ def profiled(which: str) -> None:
             console.print(profile.table(costs, name))
 
 
-def pin_torch(threads: int) -> None:
-    """Gives PyTorch as many threads."""
-    if sections.has_torch():
-        import torch
-
-        torch.set_num_threads(threads)
-
-
 def machine() -> dict[str, Any]:
     """What the times depend on."""
     from llvmlite import binding
@@ -109,29 +99,3 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "absent"
-
-
-MISLEADING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
-
-
-PLACED = {"OMP_PROC_BIND": "true", "OMP_PLACES": "cores"}
-"""A thread to each core, on both sides: else a woken worker may share a core with the thread that waits for it."""
-
-
-def in_clean_process(arguments: Sequence[str]) -> int | None:
-    """Starts the command again without settings that favour one side, and with threads placed; its exit code.
-
-    They are read when a library is loaded, so a process that has it cannot take them back.  None where all is so already.
-    """
-    found = [name for name in MISLEADING if name in os.environ]
-    if not found and PLACED.items() <= os.environ.items():
-        return None
-    import subprocess
-
-    if found:
-        print(
-            f"refflow: starting again without {', '.join(found)}: they decide what a library runs when it is loaded",
-            file=sys.stderr,
-        )
-    environment = {**{name: value for name, value in os.environ.items() if name not in found}, **PLACED}
-    return subprocess.run([sys.executable, "-m", "refflow", *arguments], env=environment, check=False).returncode

@@ -1,23 +1,21 @@
-"""float32 convolutions against PyTorch: ``python -m refflow_accel.bench.convolution [--threads 1 2]``; needs torch.
+"""float32 convolutions: the shapes, and the work of each side on one, its operands always the same numbers.
 
-The convolutions of a CNN on 8 x 8 digits, and some larger; forward, and the gradients to input and filter.  `native` runs
-the kernels as a compiled program does.
+Those of a CNN on 8 x 8 digits, and some larger; forward, and the gradients to input and filter.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from ..cpu import kernels  # noqa: F401  (fills the table)
 from ..cpu.registry import NATIVE
-from .rounds import Recorded, pinned, race
+from .rounds import Recorded
 
+Case = tuple[int, ...]
 # n, c, size, o, taps, padding, stride
 CASES = [
     (64, 1, 8, 16, 3, 1, 1),
@@ -28,67 +26,38 @@ CASES = [
     (16, 32, 32, 64, 3, 1, 1),
     (8, 64, 14, 128, 3, 1, 2),
 ]
+PRIMITIVES = ("conv2d", "conv2d_input", "conv2d_filter")
 
 
-def contenders(case: tuple[int, ...]) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """For each of the three primitives, PyTorch's function and ours."""
-    import torch
-
+def operands(case: Case) -> tuple[np.ndarray[Any, Any], ...]:
+    """Input, filter, and the result's gradient."""
     n, c, size, o, taps, padding, stride = case
-    x, w = torch.randn(n, c, size, size), torch.randn(o, c, taps, taps)
-    g = torch.randn_like(torch.nn.functional.conv2d(x, w, padding=padding, stride=stride))
-    back = torch.ops.aten.convolution_backward
+    out = (size + 2 * padding - taps) // stride + 1
+    rng = np.random.default_rng(0)
+    shapes = (n, c, size, size), (o, c, taps, taps), (n, o, out, out)
+    return tuple(rng.standard_normal(shape).astype(np.float32) for shape in shapes)
 
-    def gradient(which: list[bool]) -> Callable[[], Any]:
-        return lambda: back(g, x, w, None, [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1, which)
 
+def native(case: Case, primitive: str) -> Callable[[], Any]:
+    """The compiled kernels alone."""
+    _, _, size, _, taps, padding, stride = case
+    x, w, g = operands(case)
+    given = {"conv2d": (x, w), "conv2d_input": (g, w), "conv2d_filter": (x, g)}[primitive]
+    sizes = {"conv2d": {}, "conv2d_input": {"size": (size, size)}, "conv2d_filter": {"size": (taps, taps)}}[primitive]
     geometry = {"stride": (stride, stride), "padding": (padding, padding), "dilation": (1, 1), "groups": 1}
-    theirs: list[Callable[[], Any]] = [
-        lambda: torch.nn.functional.conv2d(x, w, padding=padding, stride=stride),
-        gradient([True, False, False]),
-        gradient([False, True, False]),
-    ]
-    a, b, d = (np.asarray(tensor) for tensor in (x, w, g))
-    made = {}
-    for name, operands, size_, their in zip(
-        ("conv2d", "conv2d_input", "conv2d_filter"),
-        ((a, b), (d, b), (a, d)),
-        (None, (size, size), (taps, taps)),
-        theirs,
-    ):
-        call = Recorded()
-        NATIVE[name](call, *operands, **geometry, **({} if size_ is None else {"size": size_}))
-        made[name] = (their, call.program())
-    return made
+    call = Recorded()
+    NATIVE[primitive](call, *given, **geometry, **sizes)
+    return call.program()
 
 
-def table(threads: int) -> Table:
-    """The cases' times and ratios."""
+def torch(case: Case, primitive: str) -> Callable[[], Any]:
+    """PyTorch's function."""
     import torch
 
-    torch.set_num_threads(threads)
-    made = Table(title=f"float32 convolutions, {threads} thread(s), against PyTorch {torch.__version__}")
-    for heading in ("n, c, size, o, taps, padding, stride", "primitive", "PyTorch µs", "native µs", "native / PyTorch"):
-        made.add_column(heading)
-    with pinned(threads):
-        for case in CASES:
-            for name, (theirs, ours) in contenders(case).items():
-                t = {
-                    k: found.seconds * 1e6
-                    for k, found in race({"torch": theirs, "native": ours}, threads, 0.01).items()
-                }
-                ratio = f"{t['torch'] / t['native']:.2f}"
-                made.add_row(str(case), name, f"{t['torch']:.0f}", f"{t['native']:.0f}", ratio)
-    return made
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
-    for threads in parser.parse_args(arguments).threads:
-        Console(width=120).print(table(threads))
-
-
-if __name__ == "__main__":
-    main()
+    *_, padding, stride = case
+    x, w, g = map(torch.from_numpy, operands(case))
+    if primitive == "conv2d":
+        return partial(torch.nn.functional.conv2d, x, w, padding=padding, stride=stride)
+    which = [primitive == name for name in ("conv2d_input", "conv2d_filter", "bias")]
+    back, geometry = torch.ops.aten.convolution_backward, ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1)
+    return partial(back, g, x, w, None, *geometry, which)

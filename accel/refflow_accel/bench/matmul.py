@@ -1,26 +1,23 @@
-"""float32 matrix products against NumPy's BLAS: ``python -m refflow_accel.bench.matmul [--threads 1 2] [--quick]``.
+"""float32 matrix products: the shapes, and the work of each side on one, its operands always the same numbers.
 
-`native` runs the kernels as a compiled program does, `call` as one eager primitive does, NumPy's function into an array
-that exists.  Say which BLAS ran: OPENBLAS_CORETYPE and OPENBLAS_L2_SIZE change it, so they should be unset.
+`native` runs the kernels as a compiled program does, `eager` as one primitive of a back end, NumPy's function into an array
+that exists.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
-from refflow.numerics.bits import same_bits
+from refflow.world.devices import find_backend
 
-from ..cpu import abi, kernels  # noqa: F401  (fills the table)
+from ..cpu import kernels  # noqa: F401  (fills the table)
 from ..cpu.registry import NATIVE
-from .rounds import Recorded, pinned, race
+from .rounds import Recorded
 
 Shape = tuple[int, ...]
 
@@ -47,6 +44,7 @@ class Case:
 
     @property
     def flops(self) -> int:
+        """Operations of float32."""
         return 2 * int(np.prod(self.batch, initial=1)) * self.m * self.k * self.n
 
 
@@ -69,63 +67,19 @@ TRAINING = [
 ]
 
 
-def measure(case: Case, threads: int) -> dict[str, float]:
-    """Microseconds of NumPy, of the kernels alone, and of an eager call."""
+def native(case: Case) -> Callable[[], Any]:
+    """The compiled kernels alone."""
+    call = Recorded()
+    NATIVE["matmul"](call, *case.operands())
+    return call.program()
+
+
+def eager(case: Case, backend: str) -> Callable[[], np.ndarray[Any, Any]]:
+    """The kernel of a back end."""
+    return partial(find_backend(backend).kernel("matmul"), *case.operands())
+
+
+def numpy(case: Case) -> Callable[[], Any]:
+    """NumPy's BLAS."""
     x, y = case.operands()
-    matmul = NATIVE["matmul"]
-    out, call = np.matmul(x, y), Recorded()
-    made = matmul(call, x, y)
-    program = call.program()
-    program()
-    if not same_bits(made, matmul(abi.CALL, x, y)):
-        raise AssertionError(f"{case.name}: a recorded product differs from an eager one")
-    contenders: dict[str, Callable[[], Any]] = {
-        "numpy": lambda: np.matmul(x, y, out=out),
-        "native": program,
-        "call": lambda: matmul(abi.CALL, x, y),
-    }
-    return {name: found.seconds * 1e6 for name, found in race(contenders, threads).items()}
-
-
-def table(cases: list[Case], threads: int) -> Table:
-    """The cases' times and ratios."""
-    with pinned(threads) as blas:
-        made = Table(title=f"float32 matmul, {threads} thread(s), against {blas}")
-        for heading in (
-            "m x k x n",
-            "NumPy µs",
-            "GF/s",
-            "native µs",
-            "GF/s",
-            "native / NumPy",
-            "call µs",
-            "call / NumPy",
-        ):
-            made.add_column(heading, justify="left" if heading.startswith("m") else "right")
-        for case in cases:
-            t = measure(case, threads)
-            made.add_row(
-                case.name, f"{t['numpy']:.1f}", f"{case.flops / t['numpy'] / 1e3:.0f}", f"{t['native']:.1f}",
-                f"{case.flops / t['native'] / 1e3:.0f}", f"{t['numpy'] / t['native']:.2f}", f"{t['call']:.1f}",
-                f"{t['numpy'] / t['call']:.2f}",
-            )  # fmt: skip
-    return made
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
-    parser.add_argument("--quick", action="store_true", help="leave out what takes more than a few ms")
-    options = parser.parse_args(arguments)
-    console = Console(width=130)
-    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
-        if name in os.environ:
-            console.print(f"note: {name}={os.environ[name]}")
-    cases = [case for case in SQUARES + TRAINING if not options.quick or case.flops < 10**8]
-    for threads in options.threads:
-        console.print(table(cases, threads))
-
-
-if __name__ == "__main__":
-    main()
+    return partial(np.matmul, x, y, out=np.matmul(x, y))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.table import Table
 
+from .process import Make, Sides
 from .rounds import race
 
 OURS = "refflow"
@@ -45,21 +46,22 @@ class Ratio:
 
 
 def compared(
-    section: str,
-    name: str,
-    threads: int,
-    contenders: Mapping[str, Callable[[], Any]],
-    *,
-    target: float | None = None,
-    patience: float = 3.0,
-) -> Iterator[Ratio]:
-    """Races `contenders` (one is OURS) and gives the ratio of each rival."""
-    found = race(contenders, threads, patience=patience)
+    section: str, name: str, sides: Sides, work: Mapping[str, Make], *, target: float | None = None, patience: float = 3.0
+) -> Iterator[Ratio]:  # fmt: skip
+    """Gives sides their work (one is OURS), races them, and gives the ratio of each rival."""
+    yield from raced(section, name, sides, sides.give(work), target=target, patience=patience)
+
+
+def raced(
+    section: str, name: str, sides: Sides, names: Iterable[str], *, target: float | None = None, patience: float = 3.0
+) -> Iterator[Ratio]:  # fmt: skip
+    """The same of sides that have their work."""
+    found = race(sides, list(names), patience=patience)
     ours = found[OURS]
     for rival, time in found.items():
         if rival != OURS:
             spread = max(ours.spread, time.spread)
-            yield Ratio(section, name, threads, ours.seconds, rival, time.seconds, spread, target)
+            yield Ratio(section, name, sides.threads, ours.seconds, rival, time.seconds, spread, target)
 
 
 def table(ratios: Iterable[Ratio]) -> Table:

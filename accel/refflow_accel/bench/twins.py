@@ -1,12 +1,14 @@
 """The same training step twice: a graph of refflow under the back end "numba", and PyTorch's, eager, of the same layers.
 
-Both see inputs of one shape, at random; a model of PyTorch begins with the weights of its twin.  Needs torch.
+Both see the same batch, drawn at random; a model of PyTorch begins with the weights of its twin.  A twin is made of
+functions with names, so a process can be sent one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -58,24 +60,41 @@ class TrainingGraph(Graph):
         return loss
 
 
-def ours(twin: Twin) -> tuple[TrainingGraph, Step]:
-    """The graph and a step of it, in the world and under the back end in force; traced and compiled."""
+@dataclass(frozen=True)
+class Training:
+    """A graph and the batch it is called on: a step each time."""
+
+    graph: TrainingGraph
+    batch: tuple[Tensor, Tensor]
+
+    def __call__(self) -> Tensor:
+        loss: Tensor = self.graph(*self.batch)
+        return loss
+
+
+def ours(twin: Twin) -> Training:
+    """The step here, in the world and under the back end in force; traced and compiled."""
     manual_seed(0)
-    graph = TrainingGraph(twin)
     x, y = (tensor(array, placement=Placement("cpu", [0]), sbp=broadcast) for array in twin.batch())
+    training = Training(TrainingGraph(twin), (x, y))
     for _ in range(3):  # the first makes the optimizer's state, the second is recorded, the third compiled
-        graph(x, y)
-    return graph, lambda: graph(x, y)
+        training()
+    return training
 
 
-def theirs(twin: Twin, weights: list[np.ndarray[Any, Any]] | None = None) -> Step:
+def weights(training: Training) -> list[np.ndarray[Any, Any]]:
+    """The parameters as they are now."""
+    return [parameter.detach().numpy() for parameter in training.graph.model.parameters()]
+
+
+def theirs(twin: Twin, weights: list[np.ndarray[Any, Any]]) -> Step:
     """A step of PyTorch's twin, with these weights to begin with, in the order of its parameters."""
     import torch
 
     model = twin.theirs()
     parameters = list(model.parameters())
     with torch.no_grad():
-        for parameter, weight in zip(parameters, weights or (), strict=weights is not None):
+        for parameter, weight in zip(parameters, weights, strict=True):
             parameter.copy_(torch.from_numpy(weight.copy()))
     adam, sgd = torch.optim.AdamW, torch.optim.SGD
     optimizer = adam(parameters) if twin.adam else sgd(parameters, lr=0.01, momentum=0.9)
@@ -92,56 +111,45 @@ def theirs(twin: Twin, weights: list[np.ndarray[Any, Any]] | None = None) -> Ste
     return step
 
 
+def loss(step: Step) -> float:
+    """The loss before one more step, of either side."""
+    return float(step().item())
+
+
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
-def images(*shape: int) -> Callable[[], tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+def images(*shape: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """A batch of images of `shape` and their classes, one of ten."""
-
-    def batch() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        rng = np.random.default_rng(0)
-        return rng.random((BATCH, *shape), np.float32), rng.integers(0, 10, BATCH)
-
-    return batch
+    rng = np.random.default_rng(0)
+    return rng.random((BATCH, *shape), np.float32), rng.integers(0, 10, BATCH)
 
 
-def texts(context: int) -> Callable[[], tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+def texts(context: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """A batch of texts as character numbers, and the characters that follow."""
-
-    def batch() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        made = np.random.default_rng(0).integers(0, CHARACTERS, (TEXTS, context + 1))
-        return np.ascontiguousarray(made[:, :-1]), np.ascontiguousarray(made[:, 1:])
-
-    return batch
+    made = np.random.default_rng(0).integers(0, CHARACTERS, (TEXTS, context + 1))
+    return np.ascontiguousarray(made[:, :-1]), np.ascontiguousarray(made[:, 1:])
 
 
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-def mlp(*widths: int) -> Callable[[], Module]:
+def mlp(*widths: int) -> Module:
     """Linear layers with ReLU between."""
-
-    def made() -> Module:
-        layers: list[Module] = []
-        for a, b in pairwise(widths):
-            layers += [Linear(a, b), ReLU()]
-        return Sequential(*layers[:-1])
-
-    return made
+    layers: list[Module] = []
+    for a, b in pairwise(widths):
+        layers += [Linear(a, b), ReLU()]
+    return Sequential(*layers[:-1])
 
 
-def torch_mlp(*widths: int) -> Callable[[], Any]:
+def torch_mlp(*widths: int) -> Any:
     """The same of PyTorch."""
+    from torch import nn
 
-    def made() -> Any:
-        from torch import nn
-
-        layers: list[Any] = []
-        for a, b in pairwise(widths):
-            layers += [nn.Linear(a, b), nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
-
-    return made
+    layers: list[Any] = []
+    for a, b in pairwise(widths):
+        layers += [nn.Linear(a, b), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 def torch_cnn() -> Any:
@@ -193,18 +201,22 @@ def torch_gpt(width: int, layers: int, heads: int, context: int) -> Any:
     return made
 
 
-def gpt_twin(name: str, target: float, width: int, layers: int, heads: int, context: int) -> Twin:
-    """A language model of characters, trained by AdamW."""
-    return Twin(
-        name, target, lambda: GPT(CHARACTERS, width, layers, heads, context), lambda: torch_gpt(width, layers, heads, context),
-        next_character_loss, texts(context), adam=True,
-    )  # fmt: skip
+def gpt_twin(name: str, target: float, *sizes: int) -> Twin:
+    """A language model of characters of these sizes (width, layers, heads, context), trained by AdamW."""
+    model, theirs = partial(GPT, CHARACTERS, *sizes), partial(torch_gpt, *sizes)
+    return Twin(name, target, model, theirs, next_character_loss, partial(texts, sizes[-1]), adam=True)
 
 
-SMALL = Twin("MLP 64-32-10", 1.5, mlp(64, 32, 10), torch_mlp(64, 32, 10), cross_entropy, images(64))
+def mlp_twin(name: str, target: float, *widths: int) -> Twin:
+    """A classifier of so many layers, trained by SGD with momentum."""
+    model, theirs = partial(mlp, *widths), partial(torch_mlp, *widths)
+    return Twin(name, target, model, theirs, cross_entropy, partial(images, widths[0]))
+
+
+SMALL = mlp_twin("MLP 64-32-10", 1.5, 64, 32, 10)
 TWINS = [
     SMALL,
-    Twin("MLP 784-256-10", 0.7, mlp(784, 256, 10), torch_mlp(784, 256, 10), cross_entropy, images(784)),
-    Twin("CNN of the digits", 0.7, cnn, torch_cnn, cross_entropy, images(1, 8, 8)),
+    mlp_twin("MLP 784-256-10", 0.7, 784, 256, 10),
+    Twin("CNN of the digits", 0.7, cnn, torch_cnn, cross_entropy, partial(images, 1, 8, 8)),
     gpt_twin("GPT, width 128, 4 layers", 0.7, 128, 4, 4, 64),
 ]

@@ -1,0 +1,7 @@
+"""`python -m refflow_accel.exhaust`."""
+
+import sys
+
+from .command import main
+
+sys.exit(main())
