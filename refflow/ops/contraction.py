@@ -102,8 +102,7 @@ matmul: Primitive = primitive(
 def _conv_rule(x: Meta, w: Meta, *, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Rule:
     if len(x.shape) != 4 or len(w.shape) != 4:
         raise ShapeError(f"conv2d: needs (n, c, y, x) and (o, c / groups, i, j), found {x.shape} and {w.shape}")
-    if groups > 1 and 0 in w.shape[:2]:
-        raise ShapeError(f"conv2d: {groups} groups need at least one channel each, found a weight of shape {w.shape}")
+    _check_groups("conv2d", groups, "a weight", w, w.shape[:2])
     if groups < 1 or x.shape[1] != w.shape[1] * groups or w.shape[0] % groups:
         raise ShapeError(f"conv2d: {x.shape[1]} channels in {groups} groups do not fit a weight of shape {w.shape}")
     p, q = window_counts("conv2d", x.shape[2:], w.shape[2:], stride, padding, dilation)
@@ -147,6 +146,7 @@ conv2d: Primitive = primitive(
 
 
 def _conv_input_rule(g: Meta, w: Meta, *, size: Pair, stride: Pair, padding: Pair, dilation: Pair, groups: int) -> Rule:
+    _check_groups("conv2d_input", groups, "a weight", w, w.shape[:2])
     _check_gradient("conv2d_input", size, w.shape[2:], g.shape[2:], stride, padding, dilation)
     c, o = _channels(groups)
     sizes = {"y": size[0], "x": size[1], **_group_sizes(groups)}
@@ -174,6 +174,8 @@ conv2d_input: Primitive = primitive(
 def _conv_filter_rule(
     x: Meta, g: Meta, *, size: Pair, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> Rule:
+    _check_groups("conv2d_filter", groups, "an image", x, x.shape[1:2])
+    _check_groups("conv2d_filter", groups, "a gradient", g, g.shape[1:2])
     _check_gradient("conv2d_filter", x.shape[2:], size, g.shape[2:], stride, padding, dilation)
     c, o = _channels(groups)
     out = "o c [i j]" if groups == 1 else "(g o) c [i j]"
@@ -197,6 +199,14 @@ conv2d_filter: Primitive = primitive(
     samples=(Sample(((2, 3, 4, 4), (2, 4, 3, 3)), {**_PLAIN, "size": (2, 2)}),),
     whole_because="windows overlap: rows and columns stay whole",
 )
+
+
+def _check_groups(name: str, groups: int, what: str, operand: Meta, channels: Shape) -> None:
+    """How many groups there are cannot be told from no channels; so all three refuse what one of them would."""
+    if groups > 1 and 0 in channels:
+        raise ShapeError(
+            f"{name}: {groups} groups need at least one channel each, found {what} of shape {operand.shape}"
+        )
 
 
 def _check_gradient(

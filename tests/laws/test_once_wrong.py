@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import refflow as flow
-from refflow.errors import DtypeError
+from refflow.errors import DtypeError, ShapeError
 from refflow.ir import REGISTRY
 from refflow.layout import Partial, Split, broadcast
-from tests.strategies import mesh_of
+from tests.strategies import mesh_of, whole_value
 
 S0, P, PMAX = Split(0), Partial("sum"), Partial("max")
 TWO, GRID = mesh_of((2,)), mesh_of((2, 2))
@@ -101,3 +101,14 @@ def test_narrowing_integers_carries_sums() -> None:
     x = flow.tensor([2**33 + 5, -7], placement=TWO, sbp=broadcast).to_global(sbp=P)
     y = flow.cast(x, flow.int32)
     assert (y.sbp, y.tolist()) == ((P,), [5, -7])
+
+
+def test_groups_without_channels_are_refused_by_the_gradients_too() -> None:
+    """conv2d refuses a weight from which the groups cannot be told; its gradients took one, and failed in their own."""
+    plain = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 2}
+    image, none, weight = (
+        whole_value(np.zeros(shape, np.float32)) for shape in ((0, 2, 1, 1), (0, 0, 1, 1), (0, 1, 1, 1))
+    )
+    for name, x, y in (("conv2d_filter", image, none), ("conv2d_filter", none, image), ("conv2d_input", none, weight)):
+        with pytest.raises(ShapeError, match=f"{name}: 2 groups need at least one channel each"):
+            REGISTRY[name](x, y, size=(1, 1), **plain)

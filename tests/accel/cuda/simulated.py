@@ -10,6 +10,8 @@ os.environ["NUMBA_ENABLE_CUDASIM"] = "1"  # before Numba is imported, which it m
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from refflow_accel import gpu_check
 from refflow_accel.cuda import cases, memory, target
 from refflow_accel.cuda.backend import CudaBackend, to_host
@@ -23,6 +25,8 @@ from refflow.kernels import ReferenceBackend
 from refflow.kernels.reference import KERNELS
 from refflow.numerics import digest_many, same_bits
 from refflow.numerics.rounding import fma32
+from tests.accel.primitives_alike import NAMES, assert_alike
+from tests.strategies import WORLD, examples
 
 BACKEND = CudaBackend()
 SCALES = [(0, 9), (1, 9), (2, 9), (3, 20), (4, 37)]
@@ -36,6 +40,14 @@ def test_every_kernel_has_the_bits_of_the_reference(chapter, seed: int, n: int) 
         cases.difference(BACKEND, case, how) for case, how in zip(chapter(np.random.default_rng(seed), n), layouts)
     ]
     assert [found for found in wrong if found] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+@examples(4)
+@given(st.data())
+def test_every_primitive_forward_and_backward(name: str, data: st.DataObject) -> None:  # ACC-CUDA-SIM
+    with flow.virtual_world(WORLD), flow.state.Override(generator=flow.Generator()):
+        assert_alike(BACKEND, name, data, ("float32", "bfloat16", "int64", "bool"))
 
 
 def test_there_is_a_case_of_every_kernel() -> None:  # ACC-CUDA-SIM
