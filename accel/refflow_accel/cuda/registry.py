@@ -34,7 +34,7 @@ class Family:
         kernel = self._kernels.get(key)
         if kernel is None:
             target.check()
-            kernel = self._kernels[key] = target.kernel(*self.made(*key), self.bounds)
+            kernel = self._kernels[key] = target.kernel(*self.made(*key), self.bounds, f"{self.name} {key!r}")
         stream = current_stream()
         words = []
         for argument in arguments:

@@ -96,12 +96,27 @@ def ptx(
         return {cc: "\n".join(library.get_asm_strs(cc=cc)) for cc in architectures()}
 
 
-def kernel(function: Callable[..., Any], signature: tuple[Any, ...], bounds: int | None = None) -> Any:
-    """The kernel to launch: ``kernel(...)[grid, block, stream](*arguments)``."""
+def kernel(
+    function: Callable[..., Any], signature: tuple[Any, ...], bounds: int | None = None, mark: str | None = None
+) -> Any:
+    """The kernel to launch: ``kernel(...)[grid, block, stream](*arguments)``; one with a mark is kept (ACC-CUDA-CACHE)."""
     if SIMULATED:
         return cuda.jit(function)
-    # lto: nvJitLink would compile the IR once more, with contraction as its own default.
-    return cuda.jit(cuda.types.void(*signature), lto=False, launch_bounds=bounds)(function)
+    from . import kept
+
+    found = None if mark is None else kept.find(mark, signature)
+    if found is None:
+        # lto: nvJitLink would compile the IR once more, with contraction as its own default.
+        made = cuda.jit(cuda.types.void(*signature), lto=False, launch_bounds=bounds)(function)
+        if mark is not None:
+            kept.keep(mark, next(iter(made.overloads.values())))
+        return made
+    found.bind()
+    made = cuda.jit(lto=False, launch_bounds=bounds)(function)
+    made.add_overload(found, signature)
+    made._specialized = True  # for the one signature, as Numba's decorator leaves it
+    made.disable_compile()
+    return made
 
 
 def device(function: Any) -> Any:

@@ -63,7 +63,7 @@ class Driver:
 class Launched:
     """Takes launches: each argument goes through Numba's own marshalling."""
 
-    def __init__(self, function: Any, signature: Any, bounds: int | None) -> None:
+    def __init__(self, function: Any, signature: Any, bounds: int | None, mark: str) -> None:
         self.signature, self.bounds = signature, bounds
 
     def __getitem__(self, configuration: Any) -> Any:
