@@ -132,6 +132,11 @@ def pointer(element: Any) -> Any:
     return None if SIMULATED else cuda.types.CPointer(element)
 
 
+def record(made: Any, fields: tuple[Any, ...]) -> Any:
+    """The type of a kernel's argument that is a named tuple; it is passed by its fields, one after the other."""
+    return None if SIMULATED else cuda.types.BaseTuple.from_types(fields, made)
+
+
 class Cuda:
     """The scalar sources' target: device functions."""
 

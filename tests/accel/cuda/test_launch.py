@@ -137,7 +137,7 @@ def test_a_launch_compiles_what_the_gate_saw(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(codegen.CUDACodeLibrary, "_ensure_cc", lambda self, cc: cc or (8, 0))
     monkeypatch.setattr(dispatcher._Kernel, "bind", lambda self: None)  # would load it
     for name, key in (
-        ("product", registry.FAMILIES["product"].gate[0]),
+        ("product", keys.KEYS["product"][0]),
         ("fold_threads", ("float32", "sum", "float32")),
     ):
         family = registry.FAMILIES[name]
