@@ -18,6 +18,7 @@ from typing import Any
 from refflow.errors import BackendError
 
 from ..scalar.instantiate import Python, instantiate
+from .simulator import Simulated
 
 SUPPORTED = "0.30.4"
 ARCHITECTURES = ((7, 0), (8, 0), (9, 0))  # what the gate compiles for; CUDA 13's libNVVM no longer knows the first
@@ -39,8 +40,9 @@ def _numba_cuda() -> Any:
     return cuda
 
 
-cuda: Any = _numba_cuda()
-SIMULATED: bool = bool(cuda.core.config.ENABLE_CUDASIM)
+_found: Any = _numba_cuda()
+SIMULATED: bool = bool(_found.core.config.ENABLE_CUDASIM)
+cuda: Any = Simulated() if SIMULATED else _found
 
 
 # --- compilation ------------------------------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ def correlate(x: DeviceArray, w: DeviceArray, rows: Along, columns: Along) -> De
     o, taps = w.shape[1], (rows.taps, columns.taps)
     window = rows.outputs * columns.outputs
     sizes = math.prod(taps), taps[1], window, columns.outputs
-    geometry = Windows(*w.strides, *x.strides, *sizes, rows.axis, columns.axis)
+    geometry = Windows._make((*w.strides, *x.strides, *sizes, rows.axis, columns.axis))
     masked = not (rows.present and columns.present)
     made = contract(correlation, (masked,), g, o, b * window, c * math.prod(taps), geometry, w, x)
     shape = (g, o, b, rows.outputs, columns.outputs)

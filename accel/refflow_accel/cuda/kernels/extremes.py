@@ -14,7 +14,6 @@ from .reduction import BLOCK, ranges
 from .tree import element
 
 
-
 def _better(dtype: str, largest: bool) -> Any:
     """better(a, b): whether a comes before b whatever their places; a NaN comes before all (NUM-ORDER)."""
 
