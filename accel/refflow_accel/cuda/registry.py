@@ -1,8 +1,8 @@
 """The tables of the back end "cuda": every kernel there is, by family and key, and what computes each primitive.
 
 Implements ACC-CUDA-KERNELS of spec/text/acceleration.md.  A family is one kernel text; a key (dtypes, a rank, a fold)
-gives its names their meaning.  The gate on PTX compiles every family with the keys in `keys`; nothing
-else is ever launched but the same texts with other keys.  A primitive is a Python function on `DeviceArray`s, or stands in HOST.
+gives its names their meaning.  The gate on PTX compiles every family with its row of `keys.KEYS`; nothing is launched but
+the same texts, with these or other keys.  A primitive is a Python function on `DeviceArray`s, or stands in HOST.
 """
 
 from __future__ import annotations

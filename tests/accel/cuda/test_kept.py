@@ -15,12 +15,12 @@ if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     pytest.skip("the simulator compiles nothing", allow_module_level=True)
 
 from refflow_accel import cache
-from refflow_accel.cuda import gate, kept, registry, target
+from refflow_accel.cuda import gate, kept, keys, registry, target
 from refflow_accel.cuda import kernels as kernels
 
 ROOT = Path(__file__).parents[3]
 HERE = (8, 0)
-KEYS = [("fold_threads", ("float32", "sum", "float32")), ("chain", registry.FAMILIES["chain"].gate[0])]  # closure, text
+KEYS = [("fold_threads", ("float32", "sum", "float32")), ("chain", keys.KEYS["chain"][0])]  # closure, text
 
 
 @pytest.fixture
@@ -74,7 +74,11 @@ def test_a_kernel_is_compiled_once(name: str, key: Any, folder: Path, compiled: 
     assert len(list(folder.iterdir())) == 1
 
 
-@pytest.mark.parametrize("damage", [lambda text: text[: len(text) // 2], lambda text: "", lambda text: text.replace(".rn", "", 1)])
+def _half(text: str) -> str:
+    return text[: len(text) // 2]
+
+
+@pytest.mark.parametrize("damage", [_half, lambda text: "", lambda text: text.replace(".rn", "", 1)])
 def test_what_is_damaged_is_compiled_again(damage: Any, folder: Path, compiled: list[str]) -> None:  # ACC-CUDA-CACHE
     name, key = KEYS[0]
     whole = code(kernel(name, key))
@@ -95,16 +99,16 @@ def test_another_architecture_is_another_file(folder: Path, compiled: list[str],
 
 
 def test_names_are_the_same_in_each_process() -> None:  # ACC-CUDA-CACHE
-    keys = [f"{name} {key!r}" for name, family in registry.FAMILIES.items() for key in family.gate]
-    assert len(set(keys)) == len(keys) and not any(" at 0x" in key for key in keys)
+    marks = [f"{name} {key!r}" for name, rows in keys.KEYS.items() for key in rows]
+    assert len(set(marks)) == len(marks) and not any(" at 0x" in mark for mark in marks)
     path = os.pathsep.join([str(ROOT), str(ROOT / "accel"), os.environ.get("PYTHONPATH", "")])
     program = (
-        "from refflow_accel.cuda import kernels, kept, registry\n"
-        "print(*[kept.path_of(f'{n} {k!r}', (9, 0)) for n, f in registry.FAMILIES.items() for k in f.gate], sep='\\n')"
+        "from refflow_accel.cuda import kernels, kept, keys\n"
+        "print(*[kept.path_of(f'{n} {k!r}', (9, 0)) for n, rows in keys.KEYS.items() for k in rows], sep='\\n')"
     )
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "7"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:-1] == [str(kept.path_of(key, (9, 0))) for key in keys]
+    assert done.stdout.split("\n")[:-1] == [str(kept.path_of(mark, (9, 0))) for mark in marks]
 
 
 def test_cuda_kernels_have_a_folder_of_their_own() -> None:  # ACC-CUDA-CACHE, ACC-CACHE
