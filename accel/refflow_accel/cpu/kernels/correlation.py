@@ -17,7 +17,7 @@ from numba import njit
 
 from .. import abi
 from .packing import BLOCK, copy_some, for_each_dtype, read, turn_block
-from .tiles import FEW, LANES, ROWS, SIZE, aligned, inner, make_stack, make_tile
+from .tiles import FEW, LANES, ROWS, SIZE, Leaves, Marks, Panel, Place, Rows, aligned, inner, make_stack, make_tile
 
 _whole, _whole_taps = make_tile(ROWS, False, False), make_tile(ROWS, False, True)
 _slim_taps, _low_taps = make_tile(ROWS, True, True), make_tile(FEW, False, True)
@@ -25,18 +25,16 @@ _buffer, _offsets, _square = make_stack(SIZE), make_stack(LANES), make_stack(BLO
 
 
 @njit(inline="always")
-def _tile(
-    x, xo, xr, xk, y, yo, yk, bits, eo, taps, tree, first, last, stack, so, final, out, oo, n, rows, start, height, width,
-):  # fmt: skip
-    """A tile by the shape that holds it (`tiles.make_tile` has the arguments); few shapes, since each takes long to compile."""
-    if width <= LANES:
-        _slim_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
+def _tile(x, y, leaves, place, marks, rows, missing):
+    """A tile by the shape that holds it; few shapes, since each takes long to compile."""
+    if place.width <= LANES:
+        _slim_taps(x, y, leaves, place, marks)
     elif rows == FEW:
-        _low_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
-    elif taps:
-        _whole_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
+        _low_taps(x, y, leaves, place, marks)
+    elif missing:
+        _whole_taps(x, y, leaves, place, marks)
     else:
-        _whole(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
+        _whole(x, y, leaves, place)
 
 
 FIELDS = (
@@ -170,8 +168,8 @@ def correlate(words: int, lo: int, hi: int) -> int:
             x0 = g * table[X_GROUP] + image * together * table[X_BATCH]
             o0 = g * table[OUT_GROUP] + image * together * table[OUT_BATCH]
             for chunk in range(chunks):
-                at = table[CHUNK_LIST] + 5 * chunk
-                first, last, k0, k1, top = table[at], table[at + 1], table[at + 2], table[at + 3], table[at + 4]
+                c = table[CHUNK_LIST] + 5 * chunk
+                first, last, k0, k1, top = table[c], table[c + 1], table[c + 2], table[c + 3], table[c + 4]
                 if table[BY_TAPS]:
                     pack_taps(y, yo, x, x0, table, t, width, k0, k1)
                 else:
@@ -188,11 +186,16 @@ def correlate(words: int, lo: int, hi: int) -> int:
                     level = rows * LANES * (table[VECTORS] if width > LANES else 1)  # of a stack
                     so = bottom + (p * levels * SIZE if chunks > 1 else 0) + top * level
                     oo = o0 + (p * ROWS - up) * n + t * columns
-                    place, po, pn = (buffer, 0, columns) if scattered else (out, oo, n)
+                    to, at, row = (buffer, 0, columns) if scattered else (out, oo, n)
                     _tile(
-                        w, wo, table[W_ROW], table[W_K], y, yo, columns, exists, eo, table[table[MISSING] + t],
-                        tree, first, last, stacks, so, final, place, po, pn, rows, up, up + height, width,
-                    )  # fmt: skip
+                        Rows(w, wo, table[W_ROW], table[W_K]),
+                        Panel(y, yo, columns),
+                        Leaves(tree, first, last, stacks, so, final),
+                        Place(to, at, row, up, up + height, width),
+                        Marks(exists, eo),
+                        rows,
+                        table[table[MISSING] + t],
+                    )
                     if scattered and final:
                         for j in range(width):
                             column = t * columns + j
