@@ -40,14 +40,14 @@ def _tile(x, y, leaves, place, marks, rows, missing):
 FIELDS = (
     "groups", "images", "together", "batch", "pixels", "taps", "units", "tasks", "columns", "vectors", "words",
     "rows", "k", "x_group", "x_batch", "x_channel", "w_packed", "w_tile", "w_row", "w_k",
-    "out_group", "out_row", "out_batch", "chunks", "levels", "room",
-    "by_taps", "tap_words", "w_begins", "chunk_list", "missing", "shifts", "bits", "sources", "tap_shifts", "tap_bits", "tree",
+    "out_start", "out_group", "out_row", "out_batch", "chunks", "levels", "room", "by_taps", "tap_words", "scattered",
+    "w_begins", "chunk_list", "missing", "shifts", "bits", "sources", "tap_shifts", "tap_bits", "places", "tree",
 )  # fmt: skip
 (
     GROUPS, IMAGES, TOGETHER, BATCH, PIXELS, TAPS, UNITS, TASKS, COLUMNS_OF, VECTORS, WORDS,
     ROWS_OF, K, X_GROUP, X_BATCH, X_CHANNEL, W_PACKED, W_TILE, W_ROW, W_K,
-    OUT_GROUP, OUT_ROW, OUT_BATCH, CHUNKS, LEVELS, ROOM,
-    BY_TAPS, TAP_WORDS, W_BEGINS, CHUNK_LIST, MISSING, SHIFTS, BITS, SOURCES, TAP_SHIFTS, TAP_BITS, TREE,
+    OUT_START, OUT_GROUP, OUT_ROW, OUT_BATCH, CHUNKS, LEVELS, ROOM, BY_TAPS, TAP_WORDS, SCATTERED_OUT,
+    W_BEGINS, CHUNK_LIST, MISSING, SHIFTS, BITS, SOURCES, TAP_SHIFTS, TAP_BITS, PLACES, TREE,
 ) = range(len(FIELDS))  # fmt: skip
 SCATTERED = -(1 << 62)  # the shift of columns that do not lie together
 
@@ -152,7 +152,7 @@ def correlate(words: int, lo: int, hi: int) -> int:
     images, chunks, levels, n, tree = table[IMAGES], table[CHUNKS], table[LEVELS], table[OUT_ROW], table[table[TREE] :]
     tiles = (m + ROWS - 1) // ROWS
     wbase = aligned(w) if table[W_PACKED] else 0
-    scattered = together > 1 and table[OUT_BATCH] != pixels
+    scattered = table[SCATTERED_OUT]
     buffer = _buffer(out)
     for task in range(lo, hi):
         yo, eo = aligned(y) + task * table[ROOM] * columns, task * table[ROOM] * table[VECTORS]
@@ -166,7 +166,7 @@ def correlate(words: int, lo: int, hi: int) -> int:
             if width <= 0:
                 continue
             x0 = g * table[X_GROUP] + image * together * table[X_BATCH]
-            o0 = g * table[OUT_GROUP] + image * together * table[OUT_BATCH]
+            o0 = table[OUT_START] + g * table[OUT_GROUP] + image * together * table[OUT_BATCH]
             for chunk in range(chunks):
                 c = table[CHUNK_LIST] + 5 * chunk
                 first, last, k0, k1, top = table[c], table[c + 1], table[c + 2], table[c + 3], table[c + 4]
@@ -198,8 +198,7 @@ def correlate(words: int, lo: int, hi: int) -> int:
                     )
                     if scattered and final:
                         for j in range(width):
-                            column = t * columns + j
-                            oj = o0 + column // pixels * table[OUT_BATCH] + column % pixels + p * ROWS * n
+                            oj = o0 + table[table[PLACES] + t * columns + j] + p * ROWS * n
                             for r in range(height):
                                 out[oj + r * n] = buffer[(up + r) * columns + j]
     return 0
