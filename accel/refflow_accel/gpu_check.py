@@ -302,14 +302,16 @@ def description(simulated: bool) -> Row:
     import numba
     import numba_cuda  # type: ignore[import-untyped]
 
-    from .cuda import movers, target
+    from refflow.world.direct import cuda_aware
+
+    from .cuda import target
 
     device = "Numba's simulator" if simulated else str(target.cuda.get_current_device().name)
     return {
         "device": device, "profile": PROFILE, "numba": numba.__version__, "numba_cuda": numba_cuda.__version__,
         "python": platform.python_version(), "numpy": np.__version__, "machine": platform.platform(),
         "compute_capability": None if simulated else list(target.cuda.get_current_device().compute_capability),
-        "movers": {mover.name: [mover.found, mover.detail] for mover in movers.probe()},
+        "cuda_aware_mpi": [cuda_aware().found, cuda_aware().how],
     }  # fmt: skip
 
 

@@ -123,6 +123,19 @@ class TimeWorld:
         ranks = [Transfer(t.source // self._steps, t.target // self._steps, t.shape, t.dtype) for t in transfers]
         return self._base.transfer(call, ranks, outgoing)
 
+    @property
+    def direct(self) -> bool:
+        """Whether the world takes memory of devices (WORLD-DIRECT)."""
+        return getattr(self._base, "direct", False)
+
+    def transfer_direct(
+        self, call: str, transfers: Sequence[Transfer], outgoing: Mapping[int, Any], landings: Mapping[int, Any]
+    ) -> None:
+        """As the world's."""
+        ranks = [Transfer(t.source // self._steps, t.target // self._steps, t.shape, t.dtype) for t in transfers]
+        world: Any = self._base
+        world.transfer_direct(call, ranks, outgoing, landings)
+
     def agree(self, call: str, mine: Mapping[int, T]) -> Mapping[int, T]:
         told: dict[int, dict[int, T]] = {rank: {} for rank in self._base.owned}
         for rank, entry in mine.items():

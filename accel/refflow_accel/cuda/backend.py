@@ -1,6 +1,7 @@
 """The back end "cuda": device arrays, compiled kernels, and the reference on host copies for what HOST lists.
 
-Implements ACC-CUDA-BACKEND of spec/text/acceleration.md.  Collectives of a world move host copies, through the protocol.
+Implements ACC-CUDA-BACKEND of spec/text/acceleration.md and KER-WIRE of kernels.md.  Collectives of a world move host
+copies, through the protocol, unless MPI reads the device's memory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from refflow.errors import BackendError
 from refflow.kernels import Kernel, ReferenceBackend
+from refflow.kernels.wire import Wire
 
 from . import (
     kernels,  # noqa: F401  (fills the tables)
@@ -67,6 +69,15 @@ class CudaBackend:
 
     def shape(self, array: DeviceArray) -> tuple[int, ...]:
         return array.shape
+
+    def wire(self, array: DeviceArray) -> Wire:
+        """The memory of an array for MPI to read (KER-WIRE)."""
+        return memory.wire(contiguous(array))
+
+    def landing(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[DeviceArray, Wire]:
+        """A fresh array, and its memory for MPI to write (KER-WIRE)."""
+        made = memory.empty(shape, dtype)
+        return made, memory.wire(made)
 
     def stream(self, name: str) -> AbstractContextManager[None]:
         """A context whose kernels and copies go to the device's stream of this name (KER-STREAM)."""
