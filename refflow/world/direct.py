@@ -1,6 +1,6 @@
 """Messages straight between the arrays of two processes, where MPI reads the memory of devices.
 
-Implements WORLD-DIRECT of spec/text/worlds.md.  The world agrees on the call first (WORLD-RENDEZVOUS); then each pair of
+Implements WORLD-DIRECT and WORLD-CUDA-AWARE of spec/text/worlds.md.  The world agrees on the call first (WORLD-RENDEZVOUS); then each pair of
 processes knows from the transfers which messages there are, and of what size.
 """
 
@@ -37,7 +37,7 @@ def cuda_aware() -> Support:
     """
     told = os.environ.get(_SWITCH, "")
     if told not in ("", "0", "1"):
-        raise WorldError(f"the environment variable {_SWITCH} must be 1 or 0, found {told!r}")
+        raise WorldError(f"the environment variable {_SWITCH} must be 1 or 0, found {told!r}; unset, MPI's own switches decide")
     if told:
         return Support(told == "1", f"{_SWITCH}={told}")
     if importlib.util.find_spec("mpi4py") is None:

@@ -1,9 +1,9 @@
 """The MPI world: one rank is one process; the script runs once in each.
 
-Implements WORLD-MPI, ERR-LEFT, WORLD-WIRE and, with direct.py, WORLD-DIRECT of spec/text/worlds.md.  At a collective every process sends every other
-one message: its letter (rendezvous.py), then the bytes meant for that process.  A process that ends sends a letter that
-says so in place of its next call.  So whatever the others do, each waits for exactly one message from each, reads what
-they say before it goes on, and never waits for one that will not come.
+Implements WORLD-MPI, ERR-LEFT, WORLD-WIRE and, with direct.py, WORLD-DIRECT of spec/text/worlds.md.  At a collective
+every process sends every other one message: its letter (rendezvous.py), then the bytes meant for that process.  A
+process that ends sends a letter that says so in place of its next call.  So whatever the others do, each waits for
+exactly one message from each, reads what they say before it goes on, and never waits for one that will not come.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class MpiWorld:
         self, call: str, transfers: Sequence[Transfer], outgoing: Mapping[int, Wire], landings: Mapping[int, Wire]
     ) -> None:
         """As `transfer`, for transfers between two processes, from memory to memory (WORLD-DIRECT)."""
-        call = f"{call}, device to device"
+        call = f"{call}, device to device (REFFLOW_CUDA_AWARE)"
         self._meet(call, lambda rank: ())
         posted, number = Posted(self, self._number, self._bytes), self._number
         try:
@@ -133,8 +133,8 @@ class MpiWorld:
         """Sends `parcel(rank)`, arrays, to each other process; what each sent to this one (WORLD-RENDEZVOUS)."""
         self._number += 1
         letter = self._history.letter("call", self._number, call)
-        if self._gone:
-            self._history.compare({**self._gone, self.rank: letter})
+        if self._gone or self._farewell is not None:
+            self._history.compare({**self._gone, self.rank: self._farewell or letter})
         head = letter.pack()
         sent = [self._send(rank, _message(head, parcel(rank))) for rank in self._peers]
         # Not before all is delivered too: MPI may need this process to deliver, and it is about to compute.

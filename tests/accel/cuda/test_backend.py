@@ -37,14 +37,3 @@ def test_without_a_device_the_error_says_what_helps(monkeypatch: pytest.MonkeyPa
 
 def test_the_entry_point_names_the_back_end() -> None:  # ACC-CUDA-BACKEND
     assert 'cuda = "refflow_accel.cuda.backend:CudaBackend"' in (ROOT / "pyproject.toml").read_text()
-
-
-def test_what_else_could_move_arrays_is_only_probed(monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-CUDA-BACKEND
-    from refflow_accel.cuda import movers
-
-    monkeypatch.delenv("MPICH_GPU_SUPPORT_ENABLED", raising=False)
-    assert {mover.name for mover in movers.probe()} == {"CUDA-aware MPI", "NCCL"}
-    if "mpi4py is not" not in movers.probe()[0].detail:
-        assert not movers.probe()[0].found
-        monkeypatch.setenv("MPICH_GPU_SUPPORT_ENABLED", "1")
-        assert movers.probe()[0].found
