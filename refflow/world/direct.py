@@ -1,7 +1,7 @@
 """Messages straight between the arrays of two processes, where MPI reads the memory of devices.
 
-Implements WORLD-DIRECT and WORLD-CUDA-AWARE of spec/text/worlds.md.  The world agrees on the call first (WORLD-RENDEZVOUS); then each pair of
-processes knows from the transfers which messages there are, and of what size.
+Implements WORLD-DIRECT and WORLD-CUDA-AWARE of spec/text/worlds.md.  The world agrees on the call first
+(WORLD-RENDEZVOUS); then each pair of processes knows from the transfers which messages there are, and of what size.
 """
 
 from __future__ import annotations

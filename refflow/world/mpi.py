@@ -118,7 +118,8 @@ class MpiWorld:
             for rank in waited_for:
                 letter = Letter.unpack(self._mail[rank][0].tobytes()) if self._mail[rank] else None
                 if letter is not None and letter.kind != "call" and letter.number <= number:
-                    self._hear({rank: letter}, self._history.letter("call", number, call))
+                    own = self._history.letter("call", number, call)  # which is what all have said
+                    self._hear({**dict.fromkeys(self._peers, own), rank: letter}, own)
             return not waited_for
 
         try:
