@@ -14,12 +14,19 @@ from typing import Any
 
 import refflow as flow
 from refflow.errors import OutOfMemory
+from refflow.graph.time import TimeWorld
 from refflow.kernels.wire import Wire
 from refflow.world import current_world, direct
+from tests.graph.mpi_program import record
+from tests.graph.nets import Told, adamw, dropped, momentum
 from tests.loopback import WiredBackend
 from tests.world.programs import PROGRAMS, misbehave, training
 
 S, B, P = flow.sbp.split, flow.sbp.broadcast, flow.sbp.partial_sum
+GRAPHS = {
+    "actors": (dropped, momentum, Told((2,))), "pipeline": (dropped, adamw, Told(stages=2, micro=4)),
+    "micro-steps": (dropped, momentum, Told((2,), micro=2, runtime="sequential")),
+}  # fmt: skip
 LARGE = 3 << 20  # bytes from each rank to each: more than MPI sends before the receiver is known to wait
 
 
@@ -89,6 +96,23 @@ def moved() -> dict[str, str]:
                 for sbp in layouts:
                     y = y.to_global(sbp=sbp)
                 found[f"{dtype.name} {rows} {layouts}"] = flow.digest(y.numpy())
+    return found
+
+
+def graphs() -> dict[str, Any]:
+    """Graphs by actors, whose packets are host copies, and node by node, with micro-steps."""
+    found: dict[str, Any] = {}
+    original, calls = TimeWorld.transfer_direct, [0]
+
+    def counted(self: Any, *given: Any) -> None:
+        calls[0] += 1
+        original(self, *given)
+
+    TimeWorld.transfer_direct = counted  # type: ignore[method-assign]
+    with flow.bind_device("cpu", WiredBackend()):
+        for name, job in GRAPHS.items():
+            calls[0] = 0
+            found[name] = [record(*job), calls[0] > 0]
     return found
 
 
@@ -216,7 +240,7 @@ def switch() -> bool:
 MISHAPS: tuple[Callable[[], Any], ...] = (
     failing, half, leaving, going_on, interrupted, without_memory, early, diverging, switched_off, wrong_switch, switch,
 )  # fmt: skip
-CASES: dict[str, Callable[[], Any]] = {f.__name__: f for f in (programs, moves, simulated, *MISHAPS)}
+CASES: dict[str, Callable[[], Any]] = {f.__name__: f for f in (programs, moves, simulated, graphs, *MISHAPS)}
 
 if __name__ == "__main__":
     folder, case = sys.argv[1:]

@@ -17,8 +17,9 @@ import refflow as flow
 from refflow.errors import WorldError
 from refflow.kernels.wire import Wire, Wired
 from refflow.world.direct import cuda_aware
+from tests.graph.mpi_program import record
 from tests.loopback import LoopbackBackend, WiredBackend
-from tests.world.direct_program import LARGE, moved
+from tests.world.direct_program import GRAPHS, LARGE, moved
 from tests.world.programs import EXPECTED, PROGRAMS, training
 from tests.world.test_mpi import launch
 
@@ -87,6 +88,18 @@ def test_the_cuda_back_end_trains_to_the_same_bits(size: int, tmp_path: Path) ->
     for report in reports.values():
         assert report.pop("sent") > 0
         assert report == expected
+
+
+@pytest.mark.mpi
+def test_graphs_across_processes_on_a_back_end_with_arrays_of_its_own(tmp_path: Path) -> None:
+    """WORLD-DIRECT, ACT-PACKET, PLAN-BOXING, TIME-WORLD: node by node from device to device; by actors through the host."""
+    status, stderr, reports = run(2, tmp_path, "graphs")
+    assert status == 0, stderr
+    for report in reports.values():
+        for name, (net, optimizer, _) in GRAPHS.items():
+            found, direct = report[name]
+            assert found == record(net, optimizer, None), name
+            assert direct == (name == "micro-steps")
 
 
 # --- errors instead of hangs ----------------------------------------------------------------------------------------
