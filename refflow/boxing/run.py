@@ -18,6 +18,7 @@ from ..numerics import identity
 from ..state import Override, settings
 from ..world import Transfer, World
 from ..world.base import refuse_foreign
+from ..world.direct import DirectWorld, moves_memory
 from .plan import Assembly, Layout, Plan, Step, format_sbp
 
 Shards = Mapping[int, Array]
@@ -134,14 +135,14 @@ def _carried(
     """The pieces that arrive here, by index of their transfer, as arrays of the back end `target`."""
     if backend is target and len(world.owned) == world.size:
         return world.transfer(call, transfers, outgoing)
-    if backend is target and getattr(world, "direct", False) and isinstance(backend, Wired):
+    if backend is target and moves_memory(world) and isinstance(backend, Wired):
         return _directly(call, transfers, outgoing, backend, world)
     incoming = world.transfer(call, transfers, {index: backend.to_host(part) for index, part in outgoing.items()})
     return {index: target.from_host(part) for index, part in incoming.items()}
 
 
 def _directly(
-    call: str, transfers: list[Transfer], outgoing: Mapping[int, Array], backend: Wired, world: Any
+    call: str, transfers: list[Transfer], outgoing: Mapping[int, Array], backend: Wired, world: DirectWorld
 ) -> dict[int, Array]:
     """As `_carried`, without a copy on the host; what stays in this process is not sent."""
     here = set(world.owned)

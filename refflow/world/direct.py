@@ -10,11 +10,11 @@ import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 from ..errors import WorldError
 from ..kernels.wire import Wire
-from .base import Transfer
+from .base import Transfer, World
 
 _SWITCH = "REFFLOW_CUDA_AWARE"
 _SWITCHES = {"MPICH_GPU_SUPPORT_ENABLED": "1", "MV2_USE_CUDA": "1", "OMPI_MCA_opal_cuda_support": "true"}
@@ -46,6 +46,28 @@ def cuda_aware() -> Support:
         if os.environ.get(name, "").lower() == on:
             return Support(True, f"{name}={on}")
     return Support(False, f"none of {', '.join(_SWITCHES)} is set")
+
+
+class DirectWorld(World, Protocol):
+    """A world that moves memory of devices, as long as `direct` is true; the same in all its processes."""
+
+    @property
+    def direct(self) -> bool: ...
+
+    def transfer_direct(
+        self, call: str, transfers: Sequence[Transfer], outgoing: Mapping[int, Wire], landings: Mapping[int, Wire]
+    ) -> None:
+        """Moves memory: `outgoing` maps the index of a transfer from an owned rank to one that is not to what is read,
+        `landings` that of one the other way to what is written.
+
+        A collective like `transfer`.
+        """
+        ...
+
+
+def moves_memory(world: World) -> TypeGuard[DirectWorld]:
+    """Whether a world moves memory of devices.  Errors: those of `cuda_aware`."""
+    return bool(getattr(world, "direct", False))
 
 
 class Posted:
