@@ -1,8 +1,8 @@
 """Compiled programs: a graph's call, carried out natively from its second time on.
 
-Implements ACC-PROGRAM and ACC-CUDA-PROGRAM of spec/text/acceleration.md, as far as they are one.  The first call is the
-interpreter's, recorded; what it asked of the back end goes through the passes, and later calls are a runner's: `native`
-on the CPU, `cuda.program` on CUDA.  Data that a runner refuses are the interpreter's again, which raises the error.
+Implements ACC-PROGRAM, ACC-EXCHANGE and ACC-CUDA-PROGRAM of spec/text/acceleration.md, as far as they are one.  The first
+call is the interpreter's, recorded; what it asked of the back end goes through the passes, and later calls are a runner's:
+`native` on the CPU, `cuda.program` on CUDA.  Data that a runner refuses are the interpreter's again, which raises the error.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from refflow.ir import Value
 from refflow.kernels import Array, Backend
 from refflow.state import Override, settings
 
+from .exchange import RecordingWorld, all_can_compile
 from .local import LocalCall, LocalProgram, RecordingBackend, Results, Where
 from .passes import optimized
 
@@ -81,9 +82,10 @@ class CompiledProgram:
         arrays = [given[where] for where in alone.values()]
         recorder = RecordingBackend(self.backend, arrays, (generator.next_global, generator.next_local))
         backends = {type: recorder if one is self.backend else one for type, one in settings().backends.items()}
-        with Override(backends=backends):
+        world = settings().world
+        with Override(backends=backends, world=RecordingWorld(world, recorder)):
             outputs, updates = carry_out(graph, seen_inputs, seen_state, seen_scalars)
-        if recorder.looked:
+        if not all_can_compile(recorder):
             self._interpreted = True
             return outputs, updates
         made: dict[tuple[str, int], Value] = {("output", i): value for i, value in enumerate(outputs)}
