@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from zlib import crc32
 
 from refflow.graph.execute import carry_out, execute, numbered
 from refflow.graph.logical import LogicalGraph
@@ -17,7 +18,7 @@ from refflow.ir import Value
 from refflow.kernels import Array, Backend
 from refflow.state import Override, settings
 
-from .exchange import RecordingWorld, all_can_compile
+from .exchange import RecordingWorld, all_can_compile, alone, enter_history
 from .local import LocalCall, LocalProgram, RecordingBackend, Results, Where
 from .passes import optimized
 
@@ -48,6 +49,7 @@ class CompiledProgram:
         self._make, self._passes = runner, passes
         self._recorded: Recorded | None = None
         self._native: Runner | None = None
+        self._mark = crc32(str(graph).encode())  # the same in every process
         self._interpreted = False  # whether the interpreter must do it for ever
 
     def __call__(self, inputs: Sequence[Value], scalars: Sequence[float]) -> Done:
@@ -59,6 +61,8 @@ class CompiledProgram:
         if self._native is None:
             recorded = self._recorded
             self._native = self._make(recorded.program, recorded.given, recorded.results, self.backend)
+        if not alone():
+            enter_history(self.graph, self._mark, scalars)
         done = self._native(self.graph, inputs, scalars)
         return execute(self.graph, inputs, scalars) if done is None else done  # bad data: the kernels of the reference tell
 

@@ -2,7 +2,7 @@
 
 Implements ACC-EXCHANGE of spec/text/acceleration.md.  All processes make the same exchanges in the order of the program,
 whatever each computes between them, so none waits for one that another does not make; the world's rendezvous compares
-them as it does everywhere (WORLD-RENDEZVOUS).
+them as it does everywhere (WORLD-RENDEZVOUS), and each call is in the history that it compares (WORLD-HISTORY).
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
+from zlib import crc32
 
 import numpy as np
 
+from refflow.graph.logical import LogicalGraph
 from refflow.state import settings
 from refflow.world import Transfer, World
 
@@ -31,7 +33,7 @@ class RecordingWorld:
 
     def transfer(self, call: str, transfers: Sequence[Transfer], outgoing: Mapping[int, Any]) -> Mapping[int, Any]:
         arrived = self._base.transfer(call, transfers, outgoing)
-        if len(self.owned) == self.size:
+        if len(self.owned) == self.size:  # all ranks are here
             return arrived
         numbers = {i: self._recorder.sent(host) for i, host in outgoing.items()}
         crossing = [i for i, t in enumerate(transfers) if t.source != t.target]  # the same in every process
@@ -53,7 +55,7 @@ class RecordingWorld:
     def agree(self, call: str, mine: Mapping[int, T]) -> Mapping[int, T]:
         """Not in the program: a check that all is well, which it makes once, at its end; told anything else, it has looked."""
         entries = self._base.agree(call, mine)
-        self._recorder.told |= any(entry is not None for entry in entries.values())
+        self._recorder.told |= not all(map(_says_nothing, entries.values()))
         return entries
 
     def saw(self, name: str, mark: int) -> None:
@@ -61,6 +63,11 @@ class RecordingWorld:
 
     def describe(self) -> str:
         return self._base.describe()
+
+
+def _says_nothing(entry: Any) -> bool:
+    """Whether an entry is None; a rank's entry in a graph is one for each of its micro-steps."""
+    return entry is None or (isinstance(entry, dict) and all(value is None for value in entry.values()))
 
 
 def exchange(
@@ -76,9 +83,9 @@ def exchange(
 
 def all_can_compile(recorder: RecordingBackend) -> bool:
     """Whether every process has recorded a program, with the same exchanges; a collective where there are several."""
-    world = settings().world
-    if len(world.owned) == world.size:
+    if alone():
         return not recorder.looked
+    world = settings().world
     mine = None if recorder.looked else digest(recorder.program)
     told = set(world.agree("graph: exchanges of the compiled program", dict.fromkeys(world.owned, mine)).values())
     return len(told) == 1 and None not in told
@@ -90,9 +97,26 @@ def digest(program: LocalProgram) -> str:
     return hashlib.sha256(repr(seen).encode()).hexdigest()
 
 
+def alone() -> bool:
+    """Whether all ranks are in this process."""
+    world = settings().world
+    return len(world.owned) == world.size
+
+
+def enter_history(graph: LogicalGraph, mark: int, scalars: Sequence[float]) -> None:
+    """Notes a call of a compiled graph: `mark` is a checksum of the graph, numbers and beginning of its draws join it.
+
+    Processes that call other graphs may make the same exchanges, so the next collective compares this too.
+    """
+    generator = settings().generator
+    draws = (generator.seed, generator.next_global) if graph.draws[0] else ()
+    mark = crc32(repr(draws).encode(), crc32(np.array(scalars, np.float64).tobytes(), mark))
+    settings().world.saw(f"graph {graph.name}", mark)
+
+
 def anybody_refused(refused: bool) -> bool:
     """Whether a kernel of any process refused its data; a collective where there are several (ERR-AGREED)."""
-    world = settings().world
-    if len(world.owned) == world.size:
+    if alone():
         return refused
+    world = settings().world
     return any(world.agree("graph: data check", dict.fromkeys(world.owned, refused)).values())
