@@ -172,7 +172,7 @@ class Lowering(Call):
         """A step of the host, its results in arrays of their own."""
         at = len(self.out.items)
         results = [self.empty(self._program.arrays[n].shape, self._program.arrays[n].dtype) for n in call.outputs]
-        special = {CHAIN: partial(step_by_step, self._backend), EXCHANGE: exchange}
+        special: dict[str, Callable[..., Any]] = {CHAIN: partial(step_by_step, self._backend), EXCHANGE: exchange}
         kernel = special.get(call.name) or self._backend.kernel(call.name)
         step = HostStep(kernel, call, [], [])
         for arrays, into in ((operands, step.operands), (results, step.results)):
