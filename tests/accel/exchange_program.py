@@ -1,4 +1,4 @@
-"""What one MPI process of the tests of exchanges runs: `python -m mpi4py exchange_program.py FOLDER CASE`.
+"""What one MPI process of the tests of exchanges runs: `python -m mpi4py exchange_program.py FOLDER CASE BACKEND`.
 
 Jobs of compiled graphs whose records must be those of the reference in one process; calls that fail, or differ, on one.
 """
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from refflow_accel.program import lower
 
 import refflow as flow
+from refflow import nn
 from refflow.graph.api import Graph
 from tests.graph import mpi_errors
 from tests.graph.mpi_program import record
@@ -122,7 +122,7 @@ def tanh() -> Any:
     """As `mlp`, of the same shapes, with other functions between them."""
     net = mlp()
     for i in range(3):
-        net[i][1] = flow.nn.Tanh()
+        net[i][1] = nn.Tanh()
     return net
 
 
@@ -167,6 +167,8 @@ def together(size: int) -> Any:
 
 def killed() -> Any:
     """The last rank is killed in the middle of a native call."""
+    from refflow_accel.program import lower  # late: it compiles for the CPU
+
     plain, count = lower.exchange, 0
 
     def exchange(*arrays: Any, **attrs: Any) -> Any:
@@ -181,11 +183,30 @@ def killed() -> Any:
     return [learning() for _ in range(100)]
 
 
-CASES = {case.__name__: case for case in (jobs, wrong, diverging, killed)}
+def tiny(runtime: str = "compiled") -> Any:
+    """Losses, weights and whether natively: few numbers, for a simulated device; the last rank's labels are wrong once."""
+    size = flow.get_world_size()
+    ranks = flow.placement("cpu", range(size))
+    flow.manual_seed(3)
+    model = nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.Dropout(0.3), nn.Linear(4, 2)).to_global(ranks, B)
+    graph = Train(model, momentum(model.parameters()), None, 0.5, Told(zero=2, runtime=runtime))
+    x = flow.tensor(np.arange(12 * size, dtype=np.float32).reshape(4 * size, 3) / 7, placement=ranks, sbp=S(0))
+    found: list[Any] = []
+    for step in range(4):
+        labels = np.arange(4 * size) % 2
+        labels[-1] += 2 * (step == 2)
+        try:
+            found.append(digest(graph(x, flow.tensor(labels, placement=ranks, sbp=S(0)))))
+        except flow.errors.RefflowError as error:
+            found.append([type(error).__name__, str(error)])
+    return [found, list(map(digest, model.parameters())), len(programs(graph)) if runtime == "compiled" else 1]
 
 
-def main(folder: str, case: str) -> None:
-    with flow.backend("numba"):
+CASES = {case.__name__: case for case in (jobs, wrong, diverging, killed, tiny)}
+
+
+def main(folder: str, case: str, backend: str) -> None:
+    with flow.backend(backend):
         found = CASES[case]()
     Path(folder, f"{flow.get_rank()}.json").write_text(json.dumps(found))
 

@@ -22,7 +22,7 @@ from refflow_accel.program.passes import optimized
 import refflow as flow
 from refflow.world import Transfer
 from tests.accel import exchange_program
-from tests.accel.exchange_program import JOBS, WRONG, compiled, division, together
+from tests.accel.exchange_program import JOBS, WRONG, compiled, division, tiny, together
 from tests.graph import mpi_errors
 from tests.graph.mpi_program import record
 from tests.world.test_mpi import ROOT, left_over, mpiexec
@@ -30,12 +30,12 @@ from tests.world.test_mpi import ROOT, left_over, mpiexec
 HANG = 400  # seconds: kernels may have to be compiled first
 
 
-def launch(size: int, folder: Path, case: str) -> tuple[int, str, list[Any]]:
-    """Exit status, standard error and the reports of a case run in `size` processes."""
+def launch(size: int, folder: Path, case: str, backend: str = "numba", **more: str) -> tuple[int, str, list[Any]]:
+    """Exit status, standard error and the reports of a case run in `size` processes, with `more` in the environment."""
     program = Path(exchange_program.__file__)
-    command = [mpiexec(), "-n", str(size), sys.executable, "-m", "mpi4py", str(program), str(folder), case]
+    command = [mpiexec(), "-n", str(size), sys.executable, "-m", "mpi4py", str(program), str(folder), case, backend]
     path = os.pathsep.join([str(ROOT), str(ROOT / "accel"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": path, **more}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANG, check=False)
     assert not left_over(str(folder))
     return done.returncode, done.stderr, [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
@@ -83,6 +83,19 @@ def test_a_process_that_calls_another_graph_is_a_divergence(size: int, tmp_path:
         assert "the same call by different operations" in same and "the same call by different operations" in rate
         assert "the ranks reached different calls" in other and "the ranks reached different calls" in none
         assert fresh == "DivergenceError"
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_programs_of_simulated_devices_exchange(tmp_path: Path) -> None:
+    """ACC-EXCHANGE, ACC-CUDA-PROGRAM: training, with labels that are none on one rank in one call."""
+    pytest.importorskip("numba_cuda")
+    with flow.virtual_world(2):
+        expected = tiny("sequential")
+    assert expected[0][2][0] == "IndexOutOfRange"
+    status, stderr, reports = launch(2, tmp_path, "tiny", "cuda", NUMBA_ENABLE_CUDASIM="1")
+    assert status == 0, stderr
+    assert reports == [expected] * 2
 
 
 @pytest.mark.mpi

@@ -38,6 +38,7 @@ class CudaBackend:
     """
 
     name = "cuda"
+    exchanges = True  # programs serve ranks in several processes (ACC-EXCHANGE)
 
     def __init__(self) -> None:
         if not SIMULATED and not cuda.is_available():
