@@ -188,7 +188,7 @@ class Tile:
 
 
 class Rows(NamedTuple):
-    """What a tile reads of x: row r of step k is array[at + r * row + k * k]."""
+    """What a tile reads of x: row r of step s is array[at + r * row + s * k]."""
 
     array: Any
     at: int
@@ -197,7 +197,7 @@ class Rows(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What it reads of y: column j of step k is array[at + k * k + j]."""
+    """What it reads of y: column j of step s is array[at + s * k + j]."""
 
     array: Any
     at: int
