@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -33,6 +34,23 @@ def test_without_a_device_the_error_says_what_helps(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(devices, "_entry_points", lambda group: [plugin])
     with pytest.raises(BackendError, match="found no CUDA device or driver; NUMBA_ENABLE_CUDASIM=1 simulates one"):
         flow.backend("cuda")
+
+
+@pytest.mark.parametrize("name", ["MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"])
+def test_processes_of_a_machine_take_its_devices_in_turn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-CUDA-DEVICE
+    pytest.importorskip("numba_cuda")
+    from refflow_accel.cuda import backend
+
+    taken: list[int] = []
+    driver = SimpleNamespace(is_available=lambda: True, gpus=[None] * 3, select_device=taken.append)
+    monkeypatch.setattr(backend, "cuda", driver)
+    for other in backend.LOCAL_RANKS:
+        monkeypatch.delenv(other, raising=False)
+    backend.CudaBackend()
+    for number in ("0", "2", "4", "two"):
+        monkeypatch.setenv(name, number)
+        backend.CudaBackend()
+    assert taken == [0, 0, 2, 1, 0]
 
 
 def test_the_entry_point_names_the_back_end() -> None:  # ACC-CUDA-BACKEND
