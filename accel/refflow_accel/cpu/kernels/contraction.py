@@ -164,7 +164,7 @@ def plan(xshape: Shape, xbytes: Shape, yshape: Shape, ybytes: Shape, size: int, 
         m, batch = m * math.prod(xshape[:-2]), ()  # one matrix for all: the batch is more rows
         xshape, xstrides, yshape, ystrides = (m, k), xstrides[-2:], (k, n), ystrides[-2:]
     count, columns = math.prod(batch), COLUMNS if size < 8 else LANES
-    left, xs, xtile, xr, xk = _left(batch, xshape, xstrides, n)
+    left, xs, xtile, xr, xk = _left(batch, xshape, xstrides, n, size)
     right, ys, ypanel, yk = _right(batch, yshape, ystrides, m, columns)
     high, wide = _block(count, -(-m // ROWS), -(-n // columns), k * size, threads)
     tree = program(k)
@@ -189,11 +189,11 @@ def _begins(shape: Shape, strides: Shape) -> Array:
     return begins
 
 
-def _left(batch: Shape, shape: Shape, strides: Shape, n: int) -> tuple[Panels | None, Array, int, int, int]:
+def _left(batch: Shape, shape: Shape, strides: Shape, n: int, size: int) -> tuple[Panels | None, Array, int, int, int]:
     """x as it lies, or in panels; where its matrices begin, and the steps to the next tile of rows, row and k."""
     (m, k), (row, step) = shape[-2:], strides[-2:]
     begins = _begins(shape[:-2], strides[:-2])
-    if not _pack_left(m, k, step, n):
+    if not _pack_left(m, k, step, n, size):
         return None, np.broadcast_to(begins, batch), ROWS * row, row, step
     panels = Panels(begins, m, k, ROWS, ROWS, row, 0, step, k)
     return panels, np.broadcast_to(panels.places, batch), ROWS * k, 1, ROWS
@@ -209,9 +209,16 @@ def _right(batch: Shape, shape: Shape, strides: Shape, m: int, columns: int) -> 
     return panels, np.broadcast_to(panels.places, batch), columns * k, columns
 
 
-def _pack_left(m: int, k: int, step: int, n: int) -> bool:
-    """Rows are read where they lie, except where there is no tile of rows that exist, or each k is a page away."""
-    return (m < ROWS and m != FEW) or (step != 1 and k >= 512 and n >= 512)
+WAYS, AGAIN = 8, 1 << 16  # of a second-level cache of 1 MiB: lines in one place, bytes after which places come again
+
+
+def _pack_left(m: int, k: int, step: int, n: int, size: int) -> bool:
+    """Rows are read where they lie, except where there is no tile of rows that exist, or steps of k are too long: each to
+    another page, or so many to so few places of a cache that none of their lines is left for the next tile of rows."""
+    if m < ROWS and m != FEW:
+        return True
+    crowded = k * math.gcd(step * size, AGAIN) > WAYS * AGAIN
+    return step != 1 and ((k >= 512 and n >= 512) or (crowded and m > 2 * ROWS and n >= 4 * COLUMNS))
 
 
 def _pack_right(m: int, k: int, n: int) -> bool:
