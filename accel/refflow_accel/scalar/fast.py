@@ -183,7 +183,7 @@ def gelu(x32: F32) -> F64:
 def gelu_terms(x32: F32, y32: F32, z32: F32) -> tuple[F64, F64, F64]:
     """gelu(x), erf(y) and exp(z), the last two by their distance from x / sqrt(2) and -x^2/2 where that is small.
 
-    With h = |y| sqrt(2) - t, Phi(-t - h) = Phi(-t) - phi(t) h to 2^-48; below 1/2, erf(y) is an odd polynomial.
+    With h = |y| sqrt(2) - t, Phi(-t - h) = Phi(-t) - phi(t) h to 2^-44; below 1/2, erf(y) is an odd polynomial.
     """
     x = f64(x32)
     y = f64(y32)
