@@ -165,6 +165,11 @@ def refusal(op: str, dtypes: tuple[str, ...], names: tuple[str, ...]) -> str | N
     return REFUSED[op].format(x=names[0], y=names[1])
 
 
+def has_loop(op: str, dtypes: tuple[str, ...]) -> bool:
+    """Whether the function that computes `op` has a loop of its own: quotients of float32, digit by digit, and powers of integers."""
+    return dtypes[-1] in INTEGERS if op == "pow" else op in ("floor_divide", "remainder") and computed(dtypes[-1]) == "float32"
+
+
 def expression(op: str, dtypes: tuple[str, ...], to: str, names: tuple[str, ...]) -> str:
     """The value of `op`, of dtype `to`, on values called `names`; `serves` says whether there is one."""
     if op == "cast":

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,6 +137,21 @@ def test_a_refusal_nobody_reads_is_still_one() -> None:  # ACC-CHAIN
     chain = Chain(("int32", "int32"), (Step("floor_divide", (0, 1), "int32"), Step("add", (0, 1), "int32")), (3,))
     with pytest.raises(abi.Refused):
         apply_chain(abi.CALL, chain, np.ones(3, np.int32), np.zeros(3, np.int32))
+
+
+QUIET = """
+import numpy as np
+from refflow_accel.cpu.backend import NumbaBackend
+for op, dtype in (("pow", np.int32), ("remainder", np.float32), ("floor_divide", np.float32), ("add", np.int64)):
+    NumbaBackend().kernel(op)(np.ones(9, dtype), np.ones(9, dtype))
+"""
+
+
+def test_compiling_says_nothing(tmp_path: Path) -> None:
+    """ACC-LOOP: LLVM warns of loops that it is told to vectorise and cannot; none of them is."""
+    environment = {**os.environ, "REFFLOW_CACHE": str(tmp_path), "PYTHONWARNINGS": "error"}
+    done = subprocess.run([sys.executable, "-c", QUIET], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout + done.stderr == ""
 
 
 def test_the_back_end_falls_back() -> None:  # ACC-BACKEND, ACC-EXPRESSION

@@ -1,4 +1,4 @@
-"""What generated kernels are made of: `each`, a loop LLVM may vectorise whatever lies where, `spread`, and `heavy`.
+"""What generated kernels are made of: `each`, a loop LLVM may vectorise whatever lies where, `in_turn`, `spread` and `heavy`.
 
 Implements ACC-LOOP of spec/text/acceleration.md.  Element i of every result depends on elements i only, and is written
 after they are read.  So no iteration of `each` depends on another even where a result takes the place of an operand,
@@ -23,55 +23,64 @@ _PARALLEL = "llvm.mem.parallel_loop_access"
 
 
 class _Loop(ir.values.MDValue):
-    """A loop's identity: a metadata node that names itself first."""
+    """A loop's identity: a metadata node that names itself first; `wide`: it is to be vectorised whatever that seems to cost."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, wide: bool) -> None:
         wanted = [ir.MetaDataString(module, "llvm.loop.vectorize.enable"), ir.Constant(ir.IntType(1), 1)]
-        hint = module.add_metadata(wanted)
+        hints = [module.add_metadata(wanted)] if wide else []
         super().__init__(module, [], name=str(len(module.metadata)))
-        self.operands = (self, hint)
+        self.operands = (self, *hints)
 
 
-@intrinsic
-def each(typing: Any, body: Any, n: Any, sources: Any, sinks: Any) -> Any:
-    """sinks[..][at + i] = body(sources[..][at + i]) for i in [0, n).
+def _loop(wide: bool) -> Any:
+    """The intrinsic `each`; where not `wide`, one that leaves it to LLVM whether vectors are taken."""
 
-    A source is a pair (flat array, at) or a number, which is the same for all i; a sink is such a pair.  `body` is a
-    compiled scalar function of as many arguments; it returns a scalar for one sink, a tuple for more.
-    """
-    given = tuple(s.types[0].dtype if isinstance(s, types.BaseTuple) else s for s in sources.types)
-    called = body.get_call_type(typing, given, {})
+    @intrinsic
+    def each(typing: Any, body: Any, n: Any, sources: Any, sinks: Any) -> Any:
+        """sinks[..][at + i] = body(sources[..][at + i]) for i in [0, n).
 
-    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        loop = _Loop(b.module)
-        reads = [_pointer(context, b, t, b.extract_value(args[2], k)) for k, t in enumerate(sources.types)]
-        writes = [_pointer(context, b, t, b.extract_value(args[3], k)) for k, t in enumerate(sinks.types)]
-        function = context.get_function(body, called)
-        context.add_linking_libs(getattr(function, "libs", ()))
-        before, head, after = b.block, b.append_basic_block("each"), b.append_basic_block("each.end")
-        b.cbranch(b.icmp_signed(">", args[1], _I64(0)), head, after)
-        b.position_at_end(head)
-        i = b.phi(_I64)
-        i.add_incoming(_I64(0), before)
-        values = []
-        for kind, at in zip(sources.types, reads):
-            if isinstance(kind, types.BaseTuple):
-                at = b.load(b.gep(at, [i]))
-                at.set_metadata(_PARALLEL, loop)
-            values.append(at)
-        made, kind = function(b, values), called.return_type
-        several = isinstance(kind, types.BaseTuple)
-        for k, (sink, at) in enumerate(zip(sinks.types, writes)):
-            value = b.extract_value(made, k) if several else made
-            value = context.cast(b, value, kind.types[k] if several else kind, sink.types[0].dtype)
-            b.store(value, b.gep(at, [i])).set_metadata(_PARALLEL, loop)
-        following = b.add(i, _I64(1), flags=["nsw"])
-        i.add_incoming(following, b.block)
-        b.cbranch(b.icmp_signed("<", following, args[1]), head, after).set_metadata("llvm.loop", loop)
-        b.position_at_end(after)
-        return context.get_dummy_value()
+        A source is a pair (flat array, at) or a number, which is the same for all i; a sink is such a pair.  `body` is a
+        compiled scalar function of as many arguments; it returns a scalar for one sink, a tuple for more.
+        """
+        given = tuple(s.types[0].dtype if isinstance(s, types.BaseTuple) else s for s in sources.types)
+        called = body.get_call_type(typing, given, {})
 
-    return types.void(body, types.int64, sources, sinks), build
+        def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+            loop = _Loop(b.module, wide)
+            reads = [_pointer(context, b, t, b.extract_value(args[2], k)) for k, t in enumerate(sources.types)]
+            writes = [_pointer(context, b, t, b.extract_value(args[3], k)) for k, t in enumerate(sinks.types)]
+            function = context.get_function(body, called)
+            context.add_linking_libs(getattr(function, "libs", ()))
+            before, head, after = b.block, b.append_basic_block("each"), b.append_basic_block("each.end")
+            b.cbranch(b.icmp_signed(">", args[1], _I64(0)), head, after)
+            b.position_at_end(head)
+            i = b.phi(_I64)
+            i.add_incoming(_I64(0), before)
+            values = []
+            for kind, at in zip(sources.types, reads):
+                if isinstance(kind, types.BaseTuple):
+                    at = b.load(b.gep(at, [i]))
+                    at.set_metadata(_PARALLEL, loop)
+                values.append(at)
+            made, kind = function(b, values), called.return_type
+            several = isinstance(kind, types.BaseTuple)
+            for k, (sink, at) in enumerate(zip(sinks.types, writes)):
+                value = b.extract_value(made, k) if several else made
+                value = context.cast(b, value, kind.types[k] if several else kind, sink.types[0].dtype)
+                b.store(value, b.gep(at, [i])).set_metadata(_PARALLEL, loop)
+            following = b.add(i, _I64(1), flags=["nsw"])
+            i.add_incoming(following, b.block)
+            b.cbranch(b.icmp_signed("<", following, args[1]), head, after).set_metadata("llvm.loop", loop)
+            b.position_at_end(after)
+            return context.get_dummy_value()
+
+        return types.void(body, types.int64, sources, sinks), build
+
+    return each
+
+
+each = _loop(True)
+in_turn = _loop(False)  # of bodies with a loop inside, for which LLVM would warn that it could not
 
 
 def _pointer(context: Any, b: Any, kind: Any, value: Any) -> Any:

@@ -16,7 +16,7 @@ from ..scalar import blocks as _blocks
 from ..scalar.dialect import INF64
 from ..scalar.target_cpu import Cpu, cpu
 from . import abi, halves
-from .chain_loop import any_set, each, heavy, spread
+from .chain_loop import any_set, each, heavy, in_turn, spread
 from .kernels import elements
 
 BLOCK = 512  # elements of a buffer: several fit the first-level cache
@@ -70,6 +70,7 @@ SCOPE: dict[str, Any] = {
     "word": abi.i64,
     "entry": abi.entry,
     "each": each,
+    "in_turn": in_turn,
     "heavy": heavy,
     "spread": spread,
     "any_set": any_set,

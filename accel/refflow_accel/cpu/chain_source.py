@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from ..chains import Chain
-from ..expressions import BLOCKS, STORED, computed, expression, load, refusal, store
+from ..expressions import BLOCKS, STORED, computed, expression, has_loop, load, refusal, store
 
 FLAT, ONE, SPREAD = "flat", "one", "spread"
 SMALL, LARGE = 512, 4096  # elements of a task: with buffers, and without
@@ -224,7 +224,9 @@ class _Writer:
             sources, sinks = (
                 ", ".join(items) for items in (map(self.place, part.reads), (sink for _, sink in results))
             )
-            self.body.append(f"each(part{k}, m, ({sources},), ({sinks},))")
+            operands_of = (tuple(map(self.chain.dtype, operands(self.chain, value))) for value in part.steps)
+            inside = any(has_loop(operator(self.chain, v), dtypes) for v, dtypes in zip(part.steps, operands_of, strict=True))
+            self.body.append(f"{'in_turn' if inside else 'each'}(part{k}, m, ({sources},), ({sinks},))")
         if bad:
             self.body += ["if any_set(bad, m):", "    return 1"]
         for call in self.calls[k]:
