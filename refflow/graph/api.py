@@ -27,7 +27,7 @@ from .compile import Compiled, compile_graph
 from .execute import execute, run_plan
 from .explain import GraphExplanation, explain_graph
 from .logical import LogicalGraph, Variable, key
-from .module import GraphModule
+from .mark import mark_of, named_modules, nesting
 from .numbers import Numbers, names_of, operations
 from .parts import grouped, parts_of
 from .passes import common_subexpressions, compose_boxing, dead_code, recompute
@@ -36,7 +36,7 @@ from .programs import Program, program_of
 from .recording import Recording, record
 from .refusal import advised, asked_first
 from .time import TooManySteps, input_sbp
-from .trace import Tracer, is_lazy, lazily, over_steps, rebuilt, tensors_in, twin_of
+from .trace import Tracer, is_lazy, lazily, over_steps, rebuilt, tensors_in, twin_of, twin_tensor
 from .zero import gathered_for_use, kept_in_parts, stepped_in_parts
 
 
@@ -177,7 +177,7 @@ class Graph:
 
     def _modules(self) -> list[list[tuple[str, Module]]]:
         """(name, module) of every module of the graph, parents first; a list for each that it was assigned."""
-        return [_named_modules(name, held) for name, held in vars(self).items() if isinstance(held, Module)]
+        return [named_modules(name, held) for name, held in vars(self).items() if isinstance(held, Module)]
 
     def _cells(self) -> dict[str, Tensor]:
         """Every tensor with state that exists, by name: parameters, buffers, what the optimizers hold."""
@@ -210,7 +210,7 @@ class Graph:
         with self._put_back_on_error(before) as unless_it_fails:
             if self.config.zero_stage == 3 and not self._layouts:
                 self._layouts = unless_it_fails.enter_context(kept_in_parts(p for _, p, _ in self._optimizer_state()))
-            mark = self._mark()
+            mark = self._mark(given)
             known = self._traced.get(mark)
             traced, numbers = self._trace_or_advise(args) if known is None else (known, self._step_numbers(known))
             outputs, updates = self._run(traced, given, numbers)
@@ -231,23 +231,14 @@ class Graph:
         self._parts = rebuilt(traced.result, grouped(tensors, traced.parts)) if traced.parts else None
         return result
 
-    def _mark(self) -> tuple[Any, ...]:
+    def _mark(self, given: Sequence[Value]) -> tuple[Any, ...]:
         """What a traced call depends on beside its inputs; another mark is traced anew (GRAPH-MODE)."""
-        modes: list[tuple[Any, ...]] = []
-        held: list[tuple[Any, ...]] = []  # traces keep cells alive
-        for walked in self._modules():
-            for path, m in walked:
-                modes.append((path, m.training, told_of(m)))
-                cells = (*m._parameters.items(), *m._buffers.items())
-                held += [(name, id(cell), cell.value.meta) for name, cell in cells if cell is not None]
-        for _, p, entries in self._optimizer_state():
-            held.append((id(p), p.value.meta, p.requires_grad))
-            held += [(name, id(cell), cell.value.meta) for name, cell in entries.items() if isinstance(cell, Tensor)]
-        config, state = self.config, settings()
-        return (
-            tuple(held), tuple(modes), config.accumulation_steps, config.zero_stage, config.amp_dtype, config.order,
-            self._scaler is not None, state.signatures, state.grad, config.keep_parts,
+        config = self.config
+        settled = (
+            config.accumulation_steps, config.zero_stage, config.amp_dtype, config.order, config.keep_parts,
+            self._scaler is not None,
         )  # fmt: skip
+        return mark_of(given, self._modules(), self._optimizer_state(), settled)
 
     def _finite(self, flag: Value) -> bool:
         """Whether all gradients of the call are finite, the same answer on every rank; tells the scaler (AMP-SKIP)."""
@@ -319,8 +310,10 @@ class Graph:
         tracer = Tracer(steps)
         cells = self._cells()
         lazy = [twin_of(t.value, steps, input_sbp(t.value.meta, steps)) for t in tensors_in(args)]
+        handed = [twin_tensor(value) for value in lazy]
         with lazily(cells.values(), tracer) as twins:
-            result = self._build(args, lazy, tracer)
+            result = self._build(rebuilt(args, iter(handed)), tracer)
+            self._require_none_lost(handed, cells, result, tracer)
             gradients = self._gradients()
             first = len(tracer.nodes)
             scalars, finite = self._step_optimizers(tracer)
@@ -349,8 +342,8 @@ class Graph:
         traced = Traced(graph, result, compiled, gradients, shape, len(tracer.scales), finite is not None, counts, choices)
         return traced, self._numbers(traced, scalars)
 
-    def _build(self, args: Any, lazy: Sequence[Value], tracer: Tracer) -> Any:
-        """build() on lazy values, in the precision and with the loss scale asked for."""
+    def _build(self, args: Any, tracer: Tracer) -> Any:
+        """build() on lazy tensors, in the precision and with the loss scale asked for."""
         state, config = settings(), self.config
         with ExitStack() as around:
             around.enter_context(gathered_for_use([p for _, p, _ in self._optimizer_state()], self._layouts))
@@ -359,7 +352,7 @@ class Graph:
                 around.enter_context(Override(interpreters=(*state.interpreters, halves)))
             if self._scaler is not None and self._optimizers:
                 around.enter_context(scaled_losses(tracer, self._scaler.get_scale()))
-            return self.build(*rebuilt(args, iter([Tensor(value) for value in lazy])))
+            return self.build(*args)
 
     def _numbers(self, traced: Traced, scalars: Sequence[tuple[Value, float]]) -> list[float]:
         """The numbers of this call: the loss scale wherever build used it, then what the optimizers brought along."""
@@ -375,6 +368,17 @@ class Graph:
             )
         return found
 
+    def _require_none_lost(self, handed: Sequence[Tensor], cells: Mapping[str, Tensor], result: Any, tracer: Tracer) -> None:
+        """`GraphError` for a gradient that build left and nobody would ever see: of an input, or without any optimizer."""
+        read = {key(value) for node in tracer.nodes for value in node.inputs} | {key(t.value) for t in tensors_in(result)}
+        left = {f"input {i}": tensor for i, tensor in enumerate(handed)} | ({} if self._optimizers else dict(cells))
+        for name, tensor in left.items():
+            if tensor.grad is not None and key(tensor.grad.value) not in read:
+                raise GraphError(
+                    f"{type(self).__name__}: build() leaves a gradient for {name}, which would be lost: a graph fills no .grad"
+                    " outside; return the gradient from build(), or add an optimizer that steps with it"
+                )
+
     def _made_state(self, known: set[int]) -> list[Variable]:
         return [
             Variable(f"{name}.{entry}", cell, None, cell.value)
@@ -386,12 +390,13 @@ class Graph:
     def _step_optimizers(self, tracer: Tracer) -> tuple[list[tuple[Value, float]], Tensor | None]:
         """Steps them lazily: the numbers they brought along, and with a grad scaler whether all gradients are finite."""
         tracer.scalars, finite = [], None
-        params = [p for _, p, _ in self._optimizer_state()]
+        params = list({id(p): p for _, p, _ in self._optimizer_state()}.values())
         with stepped_in_parts(params if self.config.zero_stage in (1, 2) else []):
             if self._scaler is not None and params:
                 finite = unscaled(tracer, params, self._scaler.get_scale())
             for optimizer, _ in self._optimizers:
                 optimizer.step()
+            for optimizer, _ in self._optimizers:  # only now: two may step one parameter
                 optimizer.zero_grad()
         return tracer.scalars, finite
 
@@ -435,35 +440,6 @@ class Graph:
         except BaseException:
             self._put_back(before)
             raise
-
-
-def _named_modules(name: str, module: Module) -> list[tuple[str, Module]]:
-    """`module.named_modules()`, as a list and without a generator for each module: it is asked in each call."""
-    found: dict[int, tuple[str, Module]] = {}
-    waiting = [(name, module)]
-    while waiting:
-        path, held = waiting.pop()
-        if id(held) not in found:
-            found[id(held)] = path, held
-            if held._modules:
-                children = [(f"{path}.{n}", child) for n, child in held._modules.items() if child is not None]
-                waiting += reversed(children)
-    return list(found.values())
-
-
-def told_of(module: Any) -> tuple[Any, ...] | None:
-    """What a graph is told about a module, as a value to compare."""
-    told = module.__dict__.get("_graph_module")
-    return (told.stage, told.placement, told.activation_checkpointing) if isinstance(told, GraphModule) else None
-
-
-def nesting(arguments: Any) -> Any:
-    """Tuples, lists and dicts (in their order) as they are, with metas for tensors: what a call is compared by."""
-    if isinstance(arguments, (tuple, list)):
-        return tuple(map(nesting, arguments)) if isinstance(arguments, tuple) else list(map(nesting, arguments))
-    if isinstance(arguments, dict):
-        return [(name, nesting(item)) for name, item in arguments.items()]
-    return arguments.value.meta if isinstance(arguments, Tensor) else arguments
 
 
 def lazy_like(meta: Meta) -> Value:

@@ -7,6 +7,7 @@ same bits.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -65,6 +66,7 @@ class Tracer:
         self.generator: Generator | None = None  # the default one; its ordinals count from the start of the call
         self.asked: dict[int, tuple[Meta, ...]] = {}  # order of a node -> its operands' metas before they were moved for it
         self.inserted: set[int] = set()  # orders of the moves that lowering put in
+        self._times_set = 0
         self._draws = (0, 0)
         self._constants: dict[int, tuple[Value, Value]] = {}  # with the captured value, so that its key stays its own
 
@@ -109,9 +111,22 @@ class Tracer:
         """Draws are moved to the default generator's ordinals when the graph runs, so they must be its own (GRAPH-RANDOM)."""
         assert self.generator is not None
         before, self._draws = self._draws, self.generator.state[1:]
+        self.ends_draws()
         if self._draws == before:
             raise GraphError(
                 f"{primitive.name}: in build() numbers are drawn from the default generator, not from one of your own"
+            )
+
+    def starts_draws(self, generator: Generator) -> None:
+        """Draws are those of `generator`, the default one, and count from the start of the call."""
+        generator.state = (generator.seed, 0, 0)
+        self.generator, self._times_set = generator, generator.times_set
+
+    def ends_draws(self) -> None:
+        """`GraphError` if build did more with the generator than draw (GRAPH-RANDOM)."""
+        if self.generator is not None and self.generator.times_set != self._times_set:
+            raise GraphError(
+                "build() seeds the default generator or sets its state, which later calls would not do again; do it before a call"
             )
 
     def writes(self, old: Value) -> None:
@@ -159,8 +174,7 @@ def lazily(cells: Iterable[Tensor], tracer: Tracer) -> Iterator[dict[int, Value]
     generator = settings().generator
     assert isinstance(generator, Generator)
     draws = generator.state
-    generator.state = (draws[0], 0, 0)  # traced ordinals count from the start of the call
-    tracer.generator = generator
+    tracer.starts_draws(generator)
     twins: dict[int, Value] = {}
     world = TimeWorld(settings().world, tracer.steps)
     try:
@@ -169,6 +183,7 @@ def lazily(cells: Iterable[Tensor], tracer: Tracer) -> Iterator[dict[int, Value]
             cell._value.owner, cell.grad = value.owner, None
         with Override(interpreters=(*settings().interpreters, tracer), world=world):
             yield twins
+            tracer.ends_draws()
     finally:
         generator.state = draws
         for cell, value, grad in before:
@@ -182,6 +197,14 @@ def twin_of(value: Value, steps: int, along: Sbp) -> Value:
     twin = Value(timed_meta(value.meta, steps, along), Unborn())
     twin.requires_grad = value.requires_grad
     return twin
+
+
+def twin_tensor(twin: Value) -> Tensor:
+    """What build gets of an input: one that requires a gradient finds it in `.grad`, as eagerly."""
+    tensor = Tensor(twin)
+    if twin.requires_grad:
+        twin.owner = weakref.ref(tensor)
+    return tensor
 
 
 def over_steps(tensor: Tensor) -> Tensor:
@@ -215,7 +238,8 @@ def rebuilt(result: Any, tensors: Iterator[Any]) -> Any:
     if isinstance(result, Tensor):
         return next(tensors)
     if isinstance(result, (tuple, list)):
-        return type(result)(rebuilt(item, tensors) for item in result)
+        items = [rebuilt(item, tensors) for item in result]
+        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)  # a named tuple takes them one by one
     if isinstance(result, dict):
         return {key: rebuilt(item, tensors) for key, item in result.items()}
     return result

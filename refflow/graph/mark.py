@@ -1,0 +1,73 @@
+"""What a traced call depends on: its mark, a value to compare, and the nesting of what it is given.
+
+Implements GRAPH-MODE and the comparison of GRAPH-SHAPE of spec/text/graph.md.  A call with a mark that is not known is
+traced anew; `graph.api` keeps the traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..nn.module import Module
+from ..state import settings
+from ..tensor.tensor import Tensor
+from .module import GraphModule
+
+PLAIN = (bool, int, float, str, tuple, type(None))
+"""Types of the hyper-parameters of refflow's modules: a probability, an epsilon, a stride."""
+
+State = Iterable[tuple[str, Tensor, dict[str, Any]]]  # name, parameter, what an optimizer holds of it
+
+
+def mark_of(inputs: Sequence[Any], walked: Sequence[Sequence[tuple[str, Module]]], state: State, settled: Any) -> tuple[Any, ...]:
+    """The mark of a call: `inputs` are its values, `walked` the modules by name, `settled` what the configuration says.
+
+    It holds the modules, and who holds it must hold the cells: so no id is used again.
+    """
+    modes: list[tuple[Any, ...]] = []
+    held: list[tuple[Any, ...]] = []
+    for found in walked:
+        for path, m in found:
+            modes.append((path, m, m.training, told_of(m), *m._forward_pre_hooks.held, None, *m._forward_hooks.held))
+            if type(m).__module__.startswith("refflow."):  # a user's may count its calls, and is constant (GRAPH-TRACE)
+                modes.append(tuple([entry for entry in m.__dict__.items() if isinstance(entry[1], PLAIN)]))
+            cells = (*m._parameters.items(), *m._buffers.items())
+            held += [(name, id(c), c.value.meta, c.value.requires_grad) for name, c in cells if c is not None]
+    for name, p, entries in state:
+        held.append((name, id(p), p.value.meta, p.requires_grad))
+        held += [(name, id(cell), cell.value.meta) for name, cell in entries.items() if isinstance(cell, Tensor)]
+    now = settings()
+    wanted = tuple([value.requires_grad for value in inputs])
+    return tuple(held), tuple(modes), settled, wanted, now.signatures, now.boxing, now.grad, tuple(now.backends.items())
+
+
+def told_of(module: Any) -> tuple[Any, ...] | None:
+    """What a graph is told about a module, as a value to compare."""
+    told = module.__dict__.get("_graph_module")
+    return (told.stage, told.placement, told.activation_checkpointing) if isinstance(told, GraphModule) else None
+
+
+def named_modules(name: str, module: Module) -> list[tuple[str, Module]]:
+    """`module.named_modules()`, as a list and without a generator for each module: it is asked in each call."""
+    found: dict[int, tuple[str, Module]] = {}
+    waiting = [(name, module)]
+    while waiting:
+        path, held = waiting.pop()
+        if id(held) not in found:
+            found[id(held)] = path, held
+            if held._modules:
+                children = [(f"{path}.{n}", child) for n, child in held._modules.items() if child is not None]
+                waiting += reversed(children)
+    return list(found.values())
+
+
+def nesting(arguments: Any) -> Any:
+    """Tuples, lists and dicts (in their order) as they are, with metas for tensors: what a call is compared by."""
+    if isinstance(arguments, (tuple, list)):
+        found = map(nesting, arguments)
+        kind = type(arguments)
+        return kind(found) if kind in (tuple, list) else (kind, *found)
+    if isinstance(arguments, dict):
+        return dict, [(name, nesting(item)) for name, item in arguments.items()]
+    return arguments.value.meta if isinstance(arguments, Tensor) else arguments

@@ -1,0 +1,289 @@
+"""What changes between the calls of a graph, and what build must not do unseen: the bits of eager code, or a typed error.
+
+GRAPH-MODE, GRAPH-CALL, GRAPH-SHAPE, GRAPH-RANDOM, GRAPH-OPTIMIZER.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import refflow as flow
+from refflow import Tensor, nn
+from refflow.errors import BoxingError, GraphError
+from refflow.graph.api import Graph
+from refflow.layout import Placement
+from tests.graph.nets import rows
+from tests.graph.running import B, S, bits
+
+PAIR = Placement("cpu", [0, 1])
+Named = namedtuple("Named", ["left", "right"])
+
+
+class Made(Graph):
+    """The graph of a function, with the modules it uses."""
+
+    def __init__(self, function: Callable[..., Any], *modules: nn.Module) -> None:
+        super().__init__()
+        self.held, self._function = nn.ModuleList(modules), function
+
+    def build(self, *args: Any) -> Any:
+        return self._function(*args)
+
+
+def batch(*shape: int, sbp: Any = None) -> Tensor:
+    return flow.tensor(rows(*(shape or (8, 4))), placement=PAIR, sbp=S(0) if sbp is None else sbp)
+
+
+def net() -> nn.Module:
+    flow.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.LayerNorm(8)).to_global(PAIR, B)
+
+
+def lazily_and_eagerly(run: Callable[[Callable[..., Any], nn.Module], list[Any]]) -> None:
+    """`run` sees the same through a graph of the model and through the model."""
+    found = []
+    for lazy in (True, False):
+        model = net()
+        found.append(run(Made(model, model) if lazy else model, model))
+    assert found[0] == found[1]
+
+
+# --- GRAPH-MODE -------------------------------------------------------------------------------------------------------
+
+
+def set_probability(model: nn.Module) -> None:
+    model[1].p = 0.125
+
+
+def set_epsilon(model: nn.Module) -> None:
+    model[2].eps = 0.5
+
+
+def add_hook(model: nn.Module) -> None:
+    model[0].register_forward_hook(lambda module, args, result: result * 2)
+
+
+def add_pre_hook(model: nn.Module) -> None:
+    model[0].register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+
+
+def replace_module(model: nn.Module) -> None:
+    model[1] = nn.Tanh()
+
+
+def freeze(model: nn.Module) -> None:
+    model.requires_grad_(False)
+
+
+@pytest.mark.parametrize("change", [set_probability, set_epsilon, add_hook, add_pre_hook, replace_module, freeze])
+def test_a_changed_module_is_traced_anew(change: Callable[[nn.Module], None]) -> None:
+    """GRAPH-MODE: hyper-parameters, hooks, modules put in the place of others."""
+
+    def run(call: Callable[..., Any], model: nn.Module) -> list[Any]:
+        before = [bits(call(batch())) for _ in range(2)]
+        change(model)
+        return before + [bits(call(batch())) for _ in range(2)]
+
+    lazily_and_eagerly(run)
+
+
+def test_a_hook_that_was_removed_is_not_traced() -> None:
+    """GRAPH-MODE: the trace of before is used again."""
+    model = net().eval()
+    graph, plain = Made(model, model), bits(model(batch()))
+    assert bits(graph(batch())) == plain
+    with model[0].register_forward_hook(lambda module, args, result: result * 2):
+        assert bits(graph(batch())) != plain
+    assert bits(graph(batch())) == plain and len(graph._traced) == 2
+
+
+def test_which_parameters_and_inputs_require_gradients() -> None:
+    """GRAPH-MODE: without an optimizer too, and of the inputs."""
+    model = nn.Linear(4, 2).to_global(PAIR, B)
+
+    def wanted(x: Tensor) -> Any:
+        loss = (model(x) ** 2).sum()
+        leaves = [t for t in (x, model.weight) if t.requires_grad]
+        return [loss, *(flow.autograd.grad(loss, leaves) if leaves else ())]
+
+    graph = Made(wanted, model)
+    for of_weight in (True, False, True):
+        model.requires_grad_(of_weight)
+        for of_input in (False, True):
+            x = batch().requires_grad_(of_input)
+            assert bits(graph(x)) == bits(wanted(x)), (of_weight, of_input)
+    assert len(graph._traced) == 4
+
+
+def test_moves_are_refused_while_boxing_is_explicit() -> None:
+    """GRAPH-MODE, SIG-EXPLICIT: though the call was traced while they were allowed."""
+    graph, x, y = Made(lambda x, y: x + y), batch(4, 4), batch(4, 4, sbp=S(1))
+    graph(x, y)
+    with flow.boxing("explicit"), pytest.raises(BoxingError, match="explicit"):
+        graph(x, y)
+    graph(x, y)
+
+
+def test_actors_use_the_back_end_in_force() -> None:
+    """GRAPH-MODE: one that was in force when the call was traced first is not asked again."""
+
+    class Counting:
+        name = "counting"
+
+        def __init__(self) -> None:
+            self.inner, self.asked = flow.state.reference_backend(), 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def kernel(self, name: str) -> Any:
+            kernel = self.inner.kernel(name)
+
+            def run(*args: Any, **attrs: Any) -> Any:
+                self.asked += 1
+                return kernel(*args, **attrs)
+
+            return run
+
+    graph, x, one, two = Made(lambda x: flow.exp(x) + 1), batch(), Counting(), Counting()
+    graph.config.runtime = "actors"
+    for backend, other in ((one, two), (two, one), (one, two)):
+        asked = backend.asked, other.asked
+        with flow.state.Override(backends={"cpu": backend}):
+            graph(x)
+        assert backend.asked > asked[0] and other.asked == asked[1]
+
+
+# --- arguments and results --------------------------------------------------------------------------------------------
+
+
+def test_named_tuples_go_in_and_out() -> None:
+    """GRAPH-CALL: as what they are."""
+    graph = Made(lambda pair: Named(pair.left + 1, [pair.right]))
+    for _ in range(2):
+        found = graph(Named(batch(), batch()))
+        assert type(found) is Named and bits(found.left) == bits(batch() + 1) and bits(found.right) == bits(batch())
+
+
+@pytest.mark.parametrize("other", [(batch, batch), {"left": batch, "right": batch}, [batch, batch]], ids=["tuple", "dict", "list"])
+def test_another_kind_of_nesting_is_refused(other: Any) -> None:
+    """GRAPH-SHAPE: a pair is not a named pair, a dict of the same tensors or a list."""
+    graph = Made(lambda pair: next(iter(pair.values() if isinstance(pair, dict) else pair)) + 1)
+    graph(Named(batch(), batch()))
+    made = {k: f() for k, f in other.items()} if isinstance(other, dict) else type(other)([f() for f in other])
+    with pytest.raises(GraphError, match="traced for"):
+        graph(made)
+
+
+def test_an_empty_list_is_no_empty_dict() -> None:
+    """GRAPH-SHAPE: nor an empty tuple."""
+    graph = Made(lambda x, rest: x + (1 if isinstance(rest, dict) else 2))
+    graph(batch(), {})
+    for other in ([], ()):
+        with pytest.raises(GraphError, match="traced for"):
+            graph(batch(), other)
+
+
+# --- gradients --------------------------------------------------------------------------------------------------------
+
+
+def test_an_input_that_requires_a_gradient_finds_it_in_build() -> None:
+    """GRAPH-OPTIMIZER: `.grad` of what build is given is the gradient, as eagerly."""
+
+    def both(x: Tensor) -> Any:
+        loss = (x * x).sum()
+        loss.backward()
+        return loss, x.grad
+
+    graph = Made(both)
+    for _ in range(2):
+        x = batch().requires_grad_()
+        assert bits(graph(x)) == bits(both(batch().requires_grad_())) and x.grad is None
+
+
+def test_a_gradient_is_not_lost_unseen() -> None:
+    """GRAPH-OPTIMIZER: of an input, or of parameters that no optimizer of the graph steps, if build does not read it."""
+    model = net()
+
+    def loss(x: Tensor) -> Tensor:
+        found = (model(x) ** 2).sum()
+        found.backward()
+        return found
+
+    with pytest.raises(GraphError, match=r"gradient for held\.0\.0\.weight, which would be lost"):
+        Made(loss, model)(batch())
+    stepped = Made(loss, model)
+    stepped.add_optimizer(flow.optim.SGD(model[0].parameters(), lr=0.1))
+    stepped(batch())
+    with pytest.raises(GraphError, match="gradient for input 0"):
+        stepped(batch().requires_grad_())
+    assert all(p.grad is None for p in model.parameters())
+    reads = Made(lambda x: (loss(x), [p.grad * 2 for p in model.parameters()]), model)
+    reads(batch())
+
+
+def test_two_optimizers_may_step_one_parameter() -> None:
+    """GRAPH-OPTIMIZER: each steps with the gradient, one after the other, in every call."""
+    found = []
+    for lazy in (True, False):
+        model = nn.Linear(4, 2).to_global(PAIR, B)
+        with flow.no_grad():
+            model.weight.fill_(0.5), model.bias.fill_(0.25)
+        optimizers = [flow.optim.SGD(model.parameters(), lr=0.1), flow.optim.Adam(model.parameters(), lr=0.2)]
+
+        def loss(x: Tensor, model: nn.Module = model) -> Tensor:
+            made = (model(x) ** 2).mean()
+            made.backward()
+            return made
+
+        def eager(x: Tensor, optimizers: Any = optimizers, loss: Any = loss) -> Tensor:
+            made = loss(x)
+            for optimizer in optimizers:
+                optimizer.step()
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            return made
+
+        graph = Made(loss, model)
+        for optimizer in optimizers:
+            graph.add_optimizer(optimizer)
+        step = graph if lazy else eager
+        found.append([[bits(step(batch())) for _ in range(3)], bits(list(model.parameters()))])
+    assert found[0] == found[1]
+
+
+# --- GRAPH-RANDOM -----------------------------------------------------------------------------------------------------
+
+
+def seeds(x: Tensor) -> Tensor:
+    flow.manual_seed(flow.default_generator().seed)
+    return x + flow.rand(*x.shape, placement=PAIR, sbp=B)
+
+
+def seeds_at_the_end(x: Tensor) -> Tensor:
+    made = x + flow.rand(*x.shape, placement=PAIR, sbp=B)
+    flow.manual_seed(5)
+    return made
+
+
+def goes_back(x: Tensor) -> Tensor:
+    before = flow.default_generator().state
+    made = x + flow.rand(*x.shape, placement=PAIR, sbp=B)
+    flow.default_generator().state = before
+    return made + flow.rand(*x.shape, placement=PAIR, sbp=B)
+
+
+@pytest.mark.parametrize("build", [seeds, seeds_at_the_end, goes_back])
+def test_build_does_not_set_the_generator(build: Callable[[Tensor], Tensor]) -> None:
+    """GRAPH-RANDOM: each call would have to do it again; the generator is as it was."""
+    flow.manual_seed(3)
+    before = flow.default_generator().state
+    with pytest.raises(GraphError, match="seeds the default generator"):
+        Made(build)(batch())
+    assert flow.default_generator().state == before
+    assert np.isfinite(Made(lambda x: x + flow.rand(*x.shape, placement=PAIR, sbp=B))(batch()).numpy()).all()
