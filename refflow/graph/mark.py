@@ -14,7 +14,7 @@ from ..state import settings
 from ..tensor.tensor import Tensor
 from .module import GraphModule
 
-PLAIN = (bool, int, float, str, tuple, type(None))
+PLAIN = frozenset({bool, int, float, str, tuple, type(None)})
 """Types of the hyper-parameters of refflow's modules: a probability, an epsilon, a stride."""
 
 State = Iterable[tuple[str, Tensor, dict[str, Any]]]  # name, parameter, what an optimizer holds of it
@@ -25,18 +25,26 @@ def mark_of(inputs: Sequence[Any], walked: Sequence[Sequence[tuple[str, Module]]
 
     It holds the modules, and who holds it must hold the cells: so no id is used again.
     """
-    modes: list[tuple[Any, ...]] = []
-    held: list[tuple[Any, ...]] = []
+    modes: list[Any] = []
+    held: list[Any] = []
     for found in walked:
         for path, m in found:
-            modes.append((path, m, m.training, told_of(m), *m._forward_pre_hooks.held, None, *m._forward_hooks.held))
+            modes += (path, m, m.training, told_of(m))
+            if m._forward_pre_hooks.held or m._forward_hooks.held:
+                modes.append((*m._forward_pre_hooks.held, None, *m._forward_hooks.held))
             if type(m).__module__.startswith("refflow."):  # a user's may count its calls, and is constant (GRAPH-TRACE)
-                modes.append(tuple([entry for entry in m.__dict__.items() if isinstance(entry[1], PLAIN)]))
-            cells = (*m._parameters.items(), *m._buffers.items())
-            held += [(name, id(c), c.value.meta, c.value.requires_grad) for name, c in cells if c is not None]
+                modes += [entry for entry in m.__dict__.items() if type(entry[1]) in PLAIN]
+            for table in (m._parameters, m._buffers):
+                for name, cell in table.items():
+                    if cell is not None:
+                        value = cell.value
+                        held += (name, id(cell), value.meta, value.requires_grad)
     for name, p, entries in state:
-        held.append((name, id(p), p.value.meta, p.requires_grad))
-        held += [(name, id(cell), cell.value.meta) for name, cell in entries.items() if isinstance(cell, Tensor)]
+        value = p.value
+        held += (name, id(p), value.meta, value.requires_grad)
+        for entry, kept in entries.items():
+            if isinstance(kept, Tensor):
+                held += (entry, id(kept), kept.value.meta)
     now = settings()
     wanted = tuple([value.requires_grad for value in inputs])
     return tuple(held), tuple(modes), settled, wanted, now.signatures, now.boxing, now.grad, tuple(now.backends.items())
