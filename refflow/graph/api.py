@@ -6,8 +6,9 @@ TIME-REFUSED's advice.  What TIME-PARTS and GRAPH-EXPLAIN ask for is made in `gr
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,7 @@ from ..state import Override, settings
 from ..tensor.tensor import Tensor
 from ..world.mpi import MpiWorld
 from .amp import GradScaler, HalfContractions, require_half, scaled_losses, unscaled
+from .before import Before
 from .compile import Compiled, compile_graph
 from .execute import execute, run_plan
 from .explain import GraphExplanation, explain_graph
@@ -36,8 +38,20 @@ from .programs import Program, program_of
 from .recording import Recording, record
 from .refusal import advised, asked_first
 from .time import TooManySteps, input_sbp
-from .trace import Tracer, is_lazy, lazily, over_steps, rebuilt, tensors_in, twin_of, twin_tensor
+from .trace import (
+    Tracer,
+    is_lazy,
+    is_tracing,
+    lazily,
+    over_steps,
+    rebuilt,
+    tensors_in,
+    twin_of,
+    twin_tensor,
+)
 from .zero import gathered_for_use, kept_in_parts, stepped_in_parts
+
+_ONE_CALL = threading.RLock()  # tracing puts lazy values into cells, which may be another graph's too
 
 
 @dataclass
@@ -102,14 +116,24 @@ class Graph:
     def __init__(self) -> None:
         self.config = GraphConfig()
         self._optimizers: list[tuple[Any, Any]] = []
+        self._scaler: GradScaler | None = None
+        self._layouts: dict[Tensor, NdSbp] = {}  # parameters kept in parts: the layout they are used in
+        self.__setstate__({})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What `__getstate__` gave, and nothing traced."""
+        vars(self).update(state)
         self._traced: dict[Any, Traced] = {}
         self._inputs: tuple[Any, ...] | None = None  # the nesting of its arguments, and their metas
         self.last_run: Any = None
         self._last: Traced | None = None
         self._parts: Any = None
-        self._scaler: GradScaler | None = None
         self._remembered = Numbers()
-        self._layouts: dict[int, NdSbp] = {}  # parameters kept in parts: the layout they are used in
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles are made of: all but the traces, which hold compiled programs and this graph's cells."""
+        traced = ("_traced", "_inputs", "last_run", "_last", "_parts", "_remembered")
+        return {name: held for name, held in vars(self).items() if name not in traced}
 
     def build(self, *args: Any) -> Any:
         """What the graph computes; subclasses define it."""
@@ -201,51 +225,68 @@ class Graph:
 
     def __call__(self, *args: Any) -> Any:
         """One call: outputs with numbers, state written, schedules stepped.  Errors: `GraphError` for another input layout."""
+        world = settings().world
+        here = len(world.owned) == world.size  # else other threads are other ranks, and wait for this one
+        with _ONE_CALL if here else nullcontext():
+            return self._call(args)
+
+    def _call(self, args: Any) -> Any:
         given = [tensor.value for tensor in tensors_in(args)]
-        if any(map(is_lazy, given)):
+        if is_tracing() or any(map(is_lazy, given)):
             raise GraphError(f"{type(self).__name__}: a graph is called outside build(); inside, call the modules it has")
         inputs = nesting(args)
         self._check_inputs(inputs)
-        before = self._host_state()
-        with self._put_back_on_error(before) as unless_it_fails:
-            if self.config.zero_stage == 3 and not self._layouts:
-                self._layouts = unless_it_fails.enter_context(kept_in_parts(p for _, p, _ in self._optimizer_state()))
-            mark = self._mark(given)
-            known = self._traced.get(mark)
-            traced, numbers = self._trace_or_advise(args) if known is None else (known, self._step_numbers(known))
-            outputs, updates = self._run(traced, given, numbers)
+        mark, cells = self._mark(given)
+        before, layouts = Before(cells, [optimizer for optimizer, _ in self._optimizers]), self._layouts
+        try:
+            try:
+                traced, outputs, finite = self._carry_out(args, given, mark, before)
+            except BaseException:
+                self._layouts = layouts
+                before.put_back()
+                raise
+        except BaseException:  # an interrupt may come while everything is being put back
+            self._layouts = layouts
+            before.put_back()
+            raise
         self._last, self._inputs = traced, inputs
-        if traced.checked and not self._finite(outputs.pop()):
-            self._put_back(before)
-        else:
-            with Override(grad=False):
-                for i, value in updates.items():
-                    self._assign(traced.graph.variables[i], value)
-            for _, schedule in self._optimizers:
-                if schedule is not None:
-                    schedule.step()
-        if known is None and all(v.value is not None for v in traced.graph.variables):  # else it made state: the next makes none
-            self._traced[mark] = traced
+        if self._scaler is not None and traced.checked:
+            self._scaler.update(finite)
+        for _, schedule in self._optimizers if finite else ():
+            if schedule is not None:
+                schedule.step()
         tensors = iter([Tensor(value) for value in outputs])
         result = rebuilt(traced.result, tensors)
         self._parts = rebuilt(traced.result, grouped(tensors, traced.parts)) if traced.parts else None
         return result
 
-    def _mark(self, given: Sequence[Value]) -> tuple[Any, ...]:
-        """What a traced call depends on beside its inputs; another mark is traced anew (GRAPH-MODE)."""
+    def _carry_out(self, args: Any, given: Sequence[Value], mark: Any, before: Before) -> tuple[Traced, list[Value], bool]:
+        """What was done, the values of its outputs, and whether it was a step (AMP-SKIP)."""
+        if self.config.zero_stage == 3 and not self._layouts:
+            self._layouts = kept_in_parts(p for _, p, _ in self._optimizer_state())
+            mark, _ = self._mark(given)
+        known = self._traced.get(mark)
+        traced, numbers = self._trace_or_advise(args, before) if known is None else (known, self._step_numbers(known))
+        outputs, updates = self._run(traced, given, numbers)
+        finite = not traced.checked or bool(Tensor(outputs.pop()).item())  # the same answer on every rank
+        if finite:
+            with Override(grad=False):
+                for i, value in updates.items():
+                    self._assign(traced.graph.variables[i], value)
+        else:
+            before.put_back_states()
+        if known is None and all(v.value is not None for v in traced.graph.variables):  # else it made state: the next makes none
+            self._traced[mark] = traced
+        return traced, outputs, finite
+
+    def _mark(self, given: Sequence[Value]) -> tuple[tuple[Any, ...], list[Tensor]]:
+        """What a traced call depends on beside its inputs, another of which is traced anew (GRAPH-MODE); the cells there are."""
         config = self.config
         settled = (
             config.accumulation_steps, config.zero_stage, config.amp_dtype, config.order, config.keep_parts,
             self._scaler is not None,
         )  # fmt: skip
         return mark_of(given, self._modules(), self._optimizer_state(), settled)
-
-    def _finite(self, flag: Value) -> bool:
-        """Whether all gradients of the call are finite, the same answer on every rank; tells the scaler (AMP-SKIP)."""
-        assert self._scaler is not None
-        finite = bool(Tensor(flag).item())
-        self._scaler.update(finite)
-        return finite
 
     def _run(
         self, traced: Traced, given: Sequence[Value], numbers: Sequence[float]
@@ -284,13 +325,13 @@ class Graph:
         else:
             variable.cell.write(value)
 
-    def _trace_or_advise(self, args: Any) -> tuple[Traced, list[float]]:
+    def _trace_or_advise(self, args: Any, before: Before) -> tuple[Traced, list[float]]:
         """Traces; where the micro-batches are too many, says how many would do (TIME-REFUSED)."""
-        steps, before = self.config.accumulation_steps, self._host_state()
+        steps = self.config.accumulation_steps
         metas, count = [t.value.meta for t in tensors_in(args)], steps
 
         def works(fewer: int) -> bool:
-            self._put_back(before)
+            before.put_back_states()
             try:
                 self._trace(args, fewer)
             except TooManySteps:
@@ -299,7 +340,7 @@ class Graph:
 
         try:
             for count in asked_first(metas, steps):
-                self._put_back(before)
+                before.put_back_states()
                 traced = self._trace(args, count)
             return traced
         except TooManySteps as error:
@@ -420,26 +461,6 @@ class Graph:
     def _require_same(self, done: tuple[Any, ...], traced: tuple[Any, ...]) -> None:
         if done != traced:
             raise GraphError(f"{type(self).__name__}: an optimizer does other operations than when it was traced")
-
-    # --- what the optimizers hold in Python -----------------------------------------------------------------------------
-
-    def _host_state(self) -> list[dict[Any, dict[str, Any]]]:
-        """Which entries the optimizers' states have: cells, and numbers (a power of beta)."""
-        return [{p: dict(state) for p, state in optimizer.state.items()} for optimizer, _ in self._optimizers]
-
-    def _put_back(self, before: list[dict[Any, dict[str, Any]]]) -> None:
-        for (optimizer, _), state in zip(self._optimizers, before, strict=True):
-            optimizer.state = {p: dict(entries) for p, entries in state.items()}
-
-    @contextmanager
-    def _put_back_on_error(self, before: list[dict[Any, dict[str, Any]]]) -> Iterator[ExitStack]:
-        """A call that fails leaves the optimizers as they were, and what is entered into the stack this gives."""
-        try:
-            with ExitStack() as stack:
-                yield stack
-        except BaseException:
-            self._put_back(before)
-            raise
 
 
 def lazy_like(meta: Meta) -> Value:

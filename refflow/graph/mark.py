@@ -20,13 +20,16 @@ PLAIN = frozenset({bool, int, float, str, tuple, type(None)})
 State = Iterable[tuple[str, Tensor, dict[str, Any]]]  # name, parameter, what an optimizer holds of it
 
 
-def mark_of(inputs: Sequence[Any], walked: Sequence[Sequence[tuple[str, Module]]], state: State, settled: Any) -> tuple[Any, ...]:
-    """The mark of a call: `inputs` are its values, `walked` the modules by name, `settled` what the configuration says.
+def mark_of(
+    inputs: Sequence[Any], walked: Sequence[Sequence[tuple[str, Module]]], state: State, settled: Any
+) -> tuple[tuple[Any, ...], list[Tensor]]:
+    """The mark of a call, and its cells: `inputs` are values, `walked` modules by name, `settled` what the configuration says.
 
     It holds the modules, and who holds it must hold the cells: so no id is used again.
     """
     modes: list[Any] = []
     held: list[Any] = []
+    cells: list[Tensor] = []
     for found in walked:
         for path, m in found:
             modes += (path, m, m.training, told_of(m))
@@ -37,17 +40,21 @@ def mark_of(inputs: Sequence[Any], walked: Sequence[Sequence[tuple[str, Module]]
             for table in (m._parameters, m._buffers):
                 for name, cell in table.items():
                     if cell is not None:
+                        cells.append(cell)
                         value = cell.value
                         held += (name, id(cell), value.meta, value.requires_grad)
     for name, p, entries in state:
+        cells.append(p)
         value = p.value
         held += (name, id(p), value.meta, value.requires_grad)
         for entry, kept in entries.items():
             if isinstance(kept, Tensor):
+                cells.append(kept)
                 held += (entry, id(kept), kept.value.meta)
     now = settings()
     wanted = tuple([value.requires_grad for value in inputs])
-    return tuple(held), tuple(modes), settled, wanted, now.signatures, now.boxing, now.grad, tuple(now.backends.items())
+    policies = settled, now.signatures, now.boxing, now.grad, tuple(now.backends.items())
+    return (tuple(held), tuple(modes), wanted, policies), cells
 
 
 def told_of(module: Any) -> tuple[Any, ...] | None:

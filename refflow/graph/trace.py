@@ -47,6 +47,11 @@ def is_lazy(value: Value) -> bool:
     return isinstance(value.shards, Unborn)
 
 
+def is_tracing() -> bool:
+    """Whether a graph is being traced here."""
+    return any(isinstance(one, Tracer) for one in settings().interpreters)
+
+
 class Tracer:
     """An interpreter that computes nothing and writes down every primitive, boxing included.
 

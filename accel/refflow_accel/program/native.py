@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from refflow.errors import DataError
 from refflow.graph.logical import LogicalGraph
 from refflow.ir import Value
 from refflow.kernels import Backend
@@ -118,11 +119,14 @@ class Native:
         known = self._address
         marks = tuple([known[id(a)] if id(a) in known else address(a) for a in moving])
         here = dict(zip(self._moving, moving, strict=True))
-        for segment in self._pointed(marks):
-            if isinstance(segment, HostStep):
-                self._on_host(segment, here)
-            elif run(segment) != -1:
-                return None
+        try:
+            for segment in self._pointed(marks):
+                if isinstance(segment, HostStep):
+                    self._on_host(segment, here)
+                elif run(segment) != -1:
+                    return None
+        except DataError:  # chains may have put it before what comes first in the program
+            return None
         generator = settings().generator
         generator.next_global += graph.draws[0]
         generator.next_local += graph.draws[1]
@@ -156,6 +160,7 @@ class Native:
         """The numbers whose bits are others than in the last call; many are one number, which is rounded once."""
         bits = np.array(scalars, np.float64).view(np.int64)
         fresh = np.flatnonzero(bits != self._numbers) if len(self._numbers) else np.arange(len(bits))
+        self._numbers = np.zeros(0, np.int64)  # unknown, should this be interrupted
         rounded: dict[tuple[float, Any], Array] = {}
         for index in fresh.tolist():
             for buffer in self._scalars.get(index, ()):
