@@ -13,24 +13,23 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from ..errors import AttributeValueError, GraphError
 from ..ir import Meta, Value
 from ..layout import NdSbp
 from ..nn.module import Module
-from ..numerics import float16
 from ..state import Override, settings
 from ..tensor.tensor import Tensor
 from ..world.mpi import MpiWorld
-from .amp import GradScaler, HalfContractions, require_half, scaled_losses, unscaled
+from .amp import GradScaler, HalfContractions, scaled_losses, unscaled
 from .before import Before
 from .compile import Compiled, compile_graph
+from .config import GraphConfig
 from .execute import execute, run_plan
 from .explain import GraphExplanation, explain_graph
 from .logical import LogicalGraph, Variable, key
 from .mark import mark_of, named_modules, nesting
 from .numbers import Numbers, names_of, operations
+from .outside import Outside
 from .parts import grouped, parts_of
 from .passes import common_subexpressions, compose_boxing, dead_code, recompute
 from .plan import Plan
@@ -52,36 +51,6 @@ from .trace import (
 from .zero import gathered_for_use, kept_in_parts, stepped_in_parts
 
 _ONE_CALL = threading.RLock()  # tracing puts lazy values into cells, which may be another graph's too
-
-
-@dataclass
-class GraphConfig:
-    """What a graph is to do beyond its build function."""
-
-    accumulation_steps: int = 1
-    zero_stage: int = 0
-    amp_dtype: np.dtype[Any] | None = None
-    runtime: str | None = None  # "actors", "sequential" (node by node, in program order), "compiled"; None: see programs.py
-    schedule: Any = None  # makes the schedule of a run; None: the canonical one
-    log_events: bool = False
-    order: str = "1f1b"  # in which streams act: a name in `order.ORDERS`
-    keep_parts: bool = False  # also what each micro-batch alone made of the results: `graph.parts`
-
-    def enable_amp(self, mode: bool = True, *, dtype: Any = float16) -> None:
-        """Rounds operands and results of contractions to float16 or bfloat16 (AMP-ALLOW): other bits, the same in every layout."""
-        self.amp_dtype = require_half(dtype) if mode else None
-
-    def enable_zero(self, mode: bool = True, *, stage: int = 2) -> None:
-        """Holds optimizer state (1), gradients too (2), parameters too (3) in parts; the bits do not change (ZERO-*)."""
-        if stage not in (1, 2, 3):
-            raise AttributeValueError(f"enable_zero: the stage must be 1, 2 or 3, found {stage!r}")
-        self.zero_stage = stage if mode else 0
-
-    def set_gradient_accumulation_steps(self, steps: int) -> None:
-        """Cuts each batch into `steps` micro-batches; the bits do not change (TIME-AXIS)."""
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-            raise AttributeValueError(f"set_gradient_accumulation_steps: needs an int >= 1, found {steps!r}")
-        self.accumulation_steps = steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +200,7 @@ class Graph:
             return self._call(args)
 
     def _call(self, args: Any) -> Any:
-        given = [tensor.value for tensor in tensors_in(args)]
+        given = [tensor.value for tensor in tensors_in(args, f"{type(self).__name__}: a graph takes")]
         if is_tracing() or any(map(is_lazy, given)):
             raise GraphError(f"{type(self).__name__}: a graph is called outside build(); inside, call the modules it has")
         inputs = nesting(args)
@@ -275,7 +244,8 @@ class Graph:
                     self._assign(traced.graph.variables[i], value)
         else:
             before.put_back_states()
-        if known is None and all(v.value is not None for v in traced.graph.variables):  # else it made state: the next makes none
+        made = any(v.value is None for v in traced.graph.variables)  # state, of which the next call makes none
+        if known is None and not made and mark == self._mark(given)[0]:  # nor did build change what it depends on
             self._traced[mark] = traced
         return traced, outputs, finite
 
@@ -353,8 +323,15 @@ class Graph:
         lazy = [twin_of(t.value, steps, input_sbp(t.value.meta, steps)) for t in tensors_in(args)]
         handed = [twin_tensor(value) for value in lazy]
         with lazily(cells.values(), tracer) as twins:
-            result = self._build(rebuilt(args, iter(handed)), tracer)
-            self._require_none_lost(handed, cells, result, tracer)
+            outside = Outside(type(self).__name__, handed, self._modules(), [optimizer for optimizer, _ in self._optimizers])
+            try:
+                result = self._build(rebuilt(args, iter(handed)), tracer)
+                outside.require_unchanged(twins)
+            except BaseException:
+                outside.put_back()
+                raise
+            read = {key(v) for node in tracer.nodes for v in node.inputs} | {key(t.value) for t in tensors_in(result)}
+            outside.require_none_lost({} if self._optimizers else cells, read)
             gradients = self._gradients()
             first = len(tracer.nodes)
             scalars, finite = self._step_optimizers(tracer)
@@ -408,17 +385,6 @@ class Graph:
                 f"{type(self).__name__}: has an optimizer, but build() called no backward(); call loss.backward()"
             )
         return found
-
-    def _require_none_lost(self, handed: Sequence[Tensor], cells: Mapping[str, Tensor], result: Any, tracer: Tracer) -> None:
-        """`GraphError` for a gradient that build left and nobody would ever see: of an input, or without any optimizer."""
-        read = {key(value) for node in tracer.nodes for value in node.inputs} | {key(t.value) for t in tensors_in(result)}
-        left = {f"input {i}": tensor for i, tensor in enumerate(handed)} | ({} if self._optimizers else dict(cells))
-        for name, tensor in left.items():
-            if tensor.grad is not None and key(tensor.grad.value) not in read:
-                raise GraphError(
-                    f"{type(self).__name__}: build() leaves a gradient for {name}, which would be lost: a graph fills no .grad"
-                    " outside; return the gradient from build(), or add an optimizer that steps with it"
-                )
 
     def _made_state(self, known: set[int]) -> list[Variable]:
         return [

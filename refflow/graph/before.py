@@ -14,7 +14,7 @@ from ..tensor.tensor import Tensor
 
 
 class Before:
-    """The cells, the states of the optimizers, the settings, and where the default generator was.
+    """The cells, the states and hyper-parameters of the optimizers, the settings, and where the default generator was.
 
     Of the states: which entries they have, cells and numbers (a power of beta).
     """
@@ -27,6 +27,7 @@ class Before:
                 self._cells.append((cell, cell._value, cell._grad, cell._version, cell._seen))
                 cell = cell._base
         self._states = [(optimizer, {p: dict(state) for p, state in optimizer.state.items()}) for optimizer in optimizers]
+        self._groups = [(group, dict(group)) for optimizer in optimizers for group in optimizer.param_groups]
         self._settings = settings()
         self._draws = self._settings.generator.state
 
@@ -36,6 +37,9 @@ class Before:
         for cell, value, grad, version, seen in self._cells:
             cell._value, cell._grad, cell._version, cell._seen = value, grad, version, seen
         self._settings.generator.state = self._draws
+        for group, hyper in self._groups:
+            group.clear()
+            group.update(hyper)
         self.put_back_states()
 
     def put_back_states(self) -> None:

@@ -134,6 +134,11 @@ class Tracer:
                 "build() seeds the default generator or sets its state, which later calls would not do again; do it before a call"
             )
 
+    def steps_optimizer(self) -> None:
+        """The graph steps the optimizers it was given; of another the state would be lost, and the rate a constant (GRAPH-OPTIMIZER)."""
+        if self.scalars is None:
+            raise GraphError("build() steps an optimizer: add_optimizer() gives it to the graph, which steps it after build()")
+
     def writes(self, old: Value) -> None:
         """What the graph writes must be state it knows, or the next call would not see it (GRAPH-STATE)."""
         if not is_lazy(old):
@@ -224,18 +229,18 @@ def over_steps(tensor: Tensor) -> Tensor:
     return Tensor(to_global(tensor.value, placement=meta.placement, sbp=(*meta.sbp[:-1], broadcast)))
 
 
-def tensors_in(result: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dicts, in order; `GraphError` for anything else."""
+def tensors_in(result: Any, told: str = "build() must return") -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dicts, in order; `GraphError`, which begins as `told`, for anything else but None."""
     if isinstance(result, Tensor):
         yield result
     elif isinstance(result, (tuple, list)):
         for item in result:
-            yield from tensors_in(item)
+            yield from tensors_in(item, told)
     elif isinstance(result, dict):
         for item in result.values():
-            yield from tensors_in(item)
+            yield from tensors_in(item, told)
     elif result is not None:
-        raise GraphError(f"build() must return tensors (in tuples, lists or dicts), found {type(result).__name__}")
+        raise GraphError(f"{told} tensors (in tuples, lists or dicts), found {type(result).__name__}")
 
 
 def rebuilt(result: Any, tensors: Iterator[Any]) -> Any:

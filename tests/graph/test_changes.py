@@ -1,6 +1,6 @@
 """What changes between the calls of a graph, and what build must not do unseen: the bits of eager code, or a typed error.
 
-GRAPH-MODE, GRAPH-CALL, GRAPH-SHAPE, GRAPH-RANDOM, GRAPH-OPTIMIZER.
+GRAPH-MODE, GRAPH-CALL, GRAPH-SHAPE, GRAPH-STATE, GRAPH-RANDOM, GRAPH-OPTIMIZER, GRAPH-SCALARS, GRAPH-RUNTIME.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 import refflow as flow
 from refflow import Tensor, nn
-from refflow.errors import BoxingError, GraphError
+from refflow.errors import AttributeValueError, BoxingError, GraphError
 from refflow.graph.api import Graph
 from refflow.layout import Placement
 from tests.graph.nets import rows
@@ -287,3 +287,134 @@ def test_build_does_not_set_the_generator(build: Callable[[Tensor], Tensor]) -> 
         Made(build)(batch())
     assert flow.default_generator().state == before
     assert np.isfinite(Made(lambda x: x + flow.rand(*x.shape, placement=PAIR, sbp=B))(batch()).numpy()).all()
+
+
+# --- what build must leave alone --------------------------------------------------------------------------------------
+
+
+class Counter(nn.Module):
+    """Adds how often it was called, in a buffer that it makes anew, or makes at its first call."""
+
+    def __init__(self, late: bool, fails: bool = False) -> None:
+        super().__init__()
+        self.fails = fails
+        if not late:
+            self.register_buffer("calls", flow.zeros(1, placement=PAIR, sbp=B))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if "calls" not in self._buffers:
+            self.register_buffer("calls", flow.zeros(1, placement=PAIR, sbp=B))
+        self.calls = self.calls + 1
+        if self.fails:
+            raise KeyError("of the user")
+        return x + self.calls
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_build_does_not_make_buffers_anew(late: bool) -> None:
+    """GRAPH-STATE: they would be lazy values; the module has what it had, also where build itself fails."""
+    model, fails = Counter(late), Counter(late, fails=True)
+    held = dict(model._buffers)
+    with pytest.raises(GraphError, match="'calls' of a module anew"):
+        Made(model, model)(batch())
+    with pytest.raises(KeyError):
+        Made(fails, fails)(batch())
+    assert model._buffers == held and list(fails._buffers) == list(held)
+    assert bits(model(batch())) == bits(batch() + 1)
+
+
+def test_build_does_not_write_to_its_inputs() -> None:
+    """GRAPH-STATE: eagerly the caller sees it; a copy may be written to."""
+    for writes in (lambda x: x.mul_(2.0), lambda x: x[0].fill_(1.0), lambda x: x.detach().add_(1.0)):
+
+        def build(x: Tensor, writes: Any = writes) -> Tensor:
+            writes(x)
+            return x + 1
+
+        x = batch()
+        with pytest.raises(GraphError, match="writes to input 0"):
+            Made(build)(x)
+        assert bits(x) == bits(batch()) and bits(Made(lambda x, f=build: f(x.clone()))(x)) == bits(build(batch()))
+
+
+@pytest.mark.parametrize("kind", [flow.optim.SGD, flow.optim.AdamW])
+def test_build_does_not_step_an_optimizer(kind: Any) -> None:
+    """GRAPH-SCALARS: its rate would be a constant, and state that it makes would be lost."""
+    model = net()
+    optimizer = kind(model.parameters(), lr=0.1)
+
+    def build(x: Tensor) -> Tensor:
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    before = bits(list(model.parameters()))
+    with pytest.raises(GraphError, match="add_optimizer"):
+        Made(build, model)(batch())
+    assert bits(list(model.parameters())) == before and not optimizer.state
+
+
+def test_build_does_not_change_a_rate() -> None:
+    """GRAPH-SCALARS: only the call that is traced would."""
+    model = net()
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.5)
+
+    def build(x: Tensor) -> Tensor:
+        optimizer.param_groups[0]["lr"] *= 0.5
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        return loss
+
+    graph = Made(build, model)
+    graph.add_optimizer(optimizer)
+    with pytest.raises(GraphError, match="hyper-parameter"):
+        graph(batch())
+    assert optimizer.param_groups[0]["lr"] == 0.5 and len(optimizer.param_groups[0]["params"]) == 4
+
+
+def test_a_mode_that_build_sets_is_eager_codes() -> None:
+    """GRAPH-MODE: a trace that changed the mode serves no other call; one in the mode it sets does."""
+
+    def run(call: Callable[..., Any], model: nn.Module, toggles: bool) -> list[Any]:
+        def build(x: Tensor) -> Tensor:
+            model.train(toggles and not model.training)
+            return model(x)
+
+        graph = Made(build, model) if isinstance(call, Made) else build
+        found = [bits(graph(batch())) for _ in range(4)]
+        if isinstance(graph, Made):
+            assert len(graph._traced) == (0 if toggles else 1)
+        return found
+
+    for toggles in (False, True):
+        lazily_and_eagerly(lambda call, model, toggles=toggles: run(call, model, toggles))
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("accumulation_steps", 0), ("accumulation_steps", 2.0), ("accumulation_steps", True), ("zero_stage", 4), ("zero_stage", True),
+        ("amp_dtype", "float16"), ("amp_dtype", np.dtype("float32")), ("schedule", 3), ("log_events", 1), ("keep_parts", "no"),
+        ("accumulation_step", 2),
+    ],
+)  # fmt: skip
+def test_settings_are_checked_when_they_are_set(name: str, value: Any) -> None:
+    """GRAPH-RUNTIME: by the attribute too, before and after a call; nothing has changed."""
+    graph = Made(lambda x: x + 1)
+    for _ in range(2):
+        before = vars(graph.config).copy()
+        with pytest.raises(AttributeValueError, match=name):
+            setattr(graph.config, name, value)
+        assert vars(graph.config) == before
+        graph(batch())
+
+
+@pytest.mark.parametrize("wrong", [1, 1.0, "x", np.ones(3)], ids=type)
+def test_an_argument_that_is_no_tensor_is_named_as_one(wrong: Any) -> None:
+    """GRAPH-TRACE: not as a result of build."""
+    with pytest.raises(GraphError, match=f"Made: a graph takes tensors .* found {type(wrong).__name__}"):
+        Made(lambda x, y: x)(batch(), wrong)
