@@ -42,11 +42,11 @@ def mark_of(
                     if cell is not None:
                         cells.append(cell)
                         value = cell.value
-                        held += (name, id(cell), value.meta, value.requires_grad)
+                        held += (name, id(cell), value.meta, value.requires_grad, *(value.hooks or ()))
     for name, p, entries in state:
         cells.append(p)
         value = p.value
-        held += (name, id(p), value.meta, value.requires_grad)
+        held += (name, id(p), value.meta, value.requires_grad, *(value.hooks or ()))
         for entry, kept in entries.items():
             if isinstance(kept, Tensor):
                 cells.append(kept)

@@ -190,7 +190,7 @@ def lazily(cells: Iterable[Tensor], tracer: Tracer) -> Iterator[dict[int, Value]
     try:
         for cell, value, _ in before:
             twins[id(cell)] = cell._value = twin_of(value, tracer.steps, broadcast)
-            cell._value.owner, cell.grad = value.owner, None
+            cell._value.owner, cell._value.hooks, cell.grad = value.owner, value.hooks, None
         with Override(interpreters=(*settings().interpreters, tracer), world=world):
             yield twins
             tracer.ends_draws()

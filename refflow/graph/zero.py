@@ -75,7 +75,9 @@ def kept_in_parts(params: Iterable[Tensor]) -> dict[Tensor, NdSbp]:
             value = to_global(held, placement=held.meta.placement, sbp=sbp)
             p._value = Value(value.meta, value.shards)
             p._version += 1
-            p._own(p._value)
+            if held.requires_grad:  # else it is frozen, and stays so
+                p._own(p._value)
+                p._value.hooks = held.hooks
     return layouts
 
 

@@ -418,3 +418,62 @@ def test_an_argument_that_is_no_tensor_is_named_as_one(wrong: Any) -> None:
     """GRAPH-TRACE: not as a result of build."""
     with pytest.raises(GraphError, match=f"Made: a graph takes tensors .* found {type(wrong).__name__}"):
         Made(lambda x, y: x)(batch(), wrong)
+
+
+# --- gradient hooks and frozen parameters -----------------------------------------------------------------------------
+
+
+def trained(lazy: bool, zero: int, prepare: Callable[[nn.Module], Any], then: Callable[[Any], Any]) -> list[Any]:
+    """Three steps after `prepare`, three after `then`, which gets what `prepare` gave: losses and parameters."""
+    flow.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)).to_global(PAIR, B)
+    optimizer = flow.optim.AdamW(model.parameters(), lr=0.1)
+
+    def loss(x: Tensor) -> Tensor:
+        made = (model(x) ** 2).mean()
+        made.backward()
+        return made
+
+    def eager(x: Tensor) -> Tensor:
+        made = loss(x)
+        optimizer.step()
+        optimizer.zero_grad()
+        return made
+
+    graph = Made(loss, model)
+    graph.add_optimizer(optimizer)
+    if zero:
+        graph.config.enable_zero(stage=zero)
+    step, found, given = graph if lazy else eager, [], prepare(model)
+    for change in (lambda given: None, then):
+        change(given)
+        found += [bits(step(batch())) for _ in range(3)]
+    return [*found, [flow.numerics.digest(p.detach().numpy()) for p in model.parameters()]]
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_gradient_hooks_are_called(zero: int) -> None:
+    """AUTO-LEAF, GRAPH-MODE: as eagerly, in traced calls too, and not once they are taken away."""
+
+    def hooked(model: nn.Module) -> Any:
+        return model[0].weight.register_hook(lambda g: g * 0.25), model[1].bias.register_hook(lambda g: g + 1)
+
+    def taken_away(removes: Any) -> None:
+        removes[0]()
+
+    assert trained(True, zero, hooked, taken_away) == trained(False, zero, hooked, taken_away)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 3])
+def test_a_frozen_parameter_stays_frozen(zero: int) -> None:
+    """ZERO-PARAMETER: bringing parameters to parts does not make them want gradients."""
+
+    def freeze(model: nn.Module) -> nn.Module:
+        model[0].weight.requires_grad_(False)
+        return model
+
+    def thaw(model: nn.Module) -> None:
+        assert [p.requires_grad for p in model.parameters()] == [False, True, True, True]
+        model.requires_grad_(True)
+
+    assert trained(True, zero, freeze, thaw) == trained(False, zero, freeze, thaw)
