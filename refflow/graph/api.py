@@ -68,6 +68,7 @@ class Traced:
     # what GRAPH-EXPLAIN tells of: operands before they were moved for a node, the moves, the policy
     choices: tuple[Mapping[int, tuple[Meta, ...]], frozenset[int], str] = ({}, frozenset(), "exact")
     programs: dict[int, tuple[Any, Program]] = field(default_factory=dict)  # by id of the back end
+    remembered: Numbers = field(default_factory=Numbers)
 
     @cached_property
     def optimizer_names(self) -> tuple[str, ...]:
@@ -97,11 +98,10 @@ class Graph:
         self.last_run: Any = None
         self._last: Traced | None = None
         self._parts: Any = None
-        self._remembered = Numbers()
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles are made of: all but the traces, which hold compiled programs and this graph's cells."""
-        traced = ("_traced", "_inputs", "last_run", "_last", "_parts", "_remembered")
+        traced = ("_traced", "_inputs", "last_run", "_last", "_parts")
         return {name: held for name, held in vars(self).items() if name not in traced}
 
     def build(self, *args: Any) -> Any:
@@ -411,7 +411,7 @@ class Graph:
         """The optimizers' numbers of this call, found by stepping them without tensors' numbers (GRAPH-SCALARS)."""
         if self._scaler is None and self.config.zero_stage in (0, 3):
             optimizers = [optimizer for optimizer, _ in self._optimizers]
-            found = self._remembered.of(optimizers, traced.gradients, traced.graph.steps, lazy_like)
+            found = traced.remembered.of(optimizers, traced.gradients, traced.graph.steps, lazy_like)
             if found is not None:
                 self._require_same(found[1], traced.optimizer_names)
                 return [1.0] * traced.scales + found[0]

@@ -477,3 +477,39 @@ def test_a_frozen_parameter_stays_frozen(zero: int) -> None:
         model.requires_grad_(True)
 
     assert trained(True, zero, freeze, thaw) == trained(False, zero, freeze, thaw)
+
+
+def test_state_that_was_laid_out_otherwise() -> None:
+    """GRAPH-SCALARS: made before ZeRO-3 it is moved in each step, loaded it is where its parameter is; both are traced."""
+
+    found = []
+    for lazy in (True, False):
+        flow.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)).to_global(PAIR, B)
+        optimizer = flow.optim.Adagrad(model.parameters(), lr=0.1)
+
+        def loss(x: Tensor, model: nn.Module = model) -> Tensor:
+            made = (model(x) ** 2).mean()
+            made.backward()
+            return made
+
+        def eager(x: Tensor, optimizer: Any = optimizer, loss: Any = loss) -> Tensor:
+            made = loss(x)
+            optimizer.step()
+            optimizer.zero_grad()
+            return made
+
+        graph = Made(loss, model)
+        graph.add_optimizer(optimizer)
+        step = graph if lazy else eager
+        seen = [bits(step(batch())) for _ in range(2)]
+        graph.config.enable_zero(stage=3)
+        for _ in range(2):
+            seen += [bits(step(batch())) for _ in range(3)]
+            first = next(iter(optimizer.state))
+            optimizer.load_state_dict(optimizer.state_dict())
+            seen += [bits(step(batch())) for _ in range(3)]
+            sums = {"sum": optimizer.state[first]["sum"].to_global(sbp=B)}
+            optimizer.state[first].update(sums)
+        found.append(seen)
+    assert found[0] == found[1]
