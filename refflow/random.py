@@ -18,7 +18,7 @@ class Generator:
     seed: int = 0
     next_global: int = 0
     next_local: int = 0
-    times_set: int = field(default=0, compare=False, repr=False)  # a graph's build may draw, and must not set it
+    _times_set: int = field(default=0, init=False, compare=False, repr=False)  # a graph's build may draw, and must not set it
 
     def manual_seed(self, seed: int) -> Generator:
         """Starts again from `seed` (0 <= seed < 2**64)."""
@@ -43,4 +43,4 @@ class Generator:
     @state.setter
     def state(self, value: tuple[int, int, int]) -> None:
         self.seed, self.next_global, self.next_local = value
-        self.times_set += 1
+        self._times_set += 1

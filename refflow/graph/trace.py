@@ -125,11 +125,11 @@ class Tracer:
     def starts_draws(self, generator: Generator) -> None:
         """Draws are those of `generator`, the default one, and count from the start of the call."""
         generator.state = (generator.seed, 0, 0)
-        self.generator, self._times_set = generator, generator.times_set
+        self.generator, self._times_set = generator, generator._times_set
 
     def ends_draws(self) -> None:
         """`GraphError` if build did more with the generator than draw (GRAPH-RANDOM)."""
-        if self.generator is not None and self.generator.times_set != self._times_set:
+        if self.generator is not None and self.generator._times_set != self._times_set:
             raise GraphError(
                 "build() seeds the default generator or sets its state, which later calls would not do again; do it before a call"
             )
