@@ -1,6 +1,7 @@
 """A back end whose arrays are opaque: whatever above the kernels reads one without asking the back end, breaks.
 
-Its kernels are the reference's; what it proves is that everything else goes through the protocol (KER-PROTOCOL).
+Its kernels are the reference's; what it proves is that everything else goes through the protocol (KER-PROTOCOL).  One
+kind of it lets MPI read and write its arrays' memory, which is the host's, so that any MPI can (KER-WIRE).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from refflow.kernels import Backend, Kernel, ReferenceBackend
+from refflow.kernels.wire import Wire
 
 
 class Opaque:
@@ -59,3 +61,31 @@ class LoopbackBackend:
     def shape(self, array: Opaque) -> tuple[int, ...]:
         assert type(array) is Opaque
         return tuple(array._hidden.shape)
+
+
+class WiredBackend(LoopbackBackend):
+    """Opaque arrays that MPI reads and writes; `sent` and `landed` count the bytes, `copied` host copies."""
+
+    def __init__(self, name: str = "wired") -> None:
+        super().__init__(name)
+        self.sent = self.landed = self.copied = 0
+
+    def from_host(self, array: np.ndarray[Any, Any]) -> Opaque:
+        self.copied += 1
+        return super().from_host(array)
+
+    def to_host(self, array: Opaque) -> np.ndarray[Any, Any]:
+        self.copied += 1
+        return super().to_host(array)
+
+    def wire(self, array: Opaque) -> Wire:
+        assert type(array) is Opaque
+        packed = np.ascontiguousarray(array._hidden)
+        self.sent += packed.nbytes
+        return Wire(packed, packed.ctypes.data, packed.nbytes)
+
+    def landing(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Opaque, Wire]:
+        made = np.empty(shape, dtype)
+        made.reshape(-1).view(np.uint8)[...] = 0xA5  # what MPI does not write, is seen
+        self.landed += made.nbytes
+        return Opaque(made), Wire(made, made.ctypes.data, made.nbytes)

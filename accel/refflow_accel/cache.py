@@ -18,19 +18,32 @@ from pathlib import Path
 from typing import Any
 
 
-@lru_cache(maxsize=1)
-def folder() -> Path:
-    """The folder of this version's compiled kernels; REFFLOW_CACHE moves its parent."""
+@lru_cache(maxsize=2)
+def folder(kind: str = "cpu") -> Path:
+    """The folder of this version's compiled kernels for "cpu" or "cuda"; REFFLOW_CACHE moves its parent."""
     import llvmlite
     import numba
 
     package = Path(__file__).parent
     digest = hashlib.sha256()
-    for source in _sources(package):
+    for source in _sources(package, kind):
         digest.update(source.relative_to(package).as_posix().encode() + b"\0" + source.read_bytes() + b"\0")
-    for part in (numba.__version__, llvmlite.__version__, sys.version, platform.machine(), _processor()):
+    machine = (platform.machine(), _processor()) if kind == "cpu" else (_toolkit(),)
+    for part in (numba.__version__, llvmlite.__version__, sys.version, *machine):
         digest.update(part.encode() + b"\0")
     return _writable(parent() / digest.hexdigest()[:16])
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file in the folder, whole or not at all, whoever else writes it at the time; a full disk is forgiven."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        return
 
 
 def _writable(wanted: Path) -> Path:
@@ -45,9 +58,9 @@ def _writable(wanted: Path) -> Path:
         return made / wanted.name
 
 
-def _sources(package: Path) -> list[Path]:
-    """What CPU kernels are made of: their own files, the scalar functions and tables, the chains' expressions."""
-    inside = [path for part in ("cpu", "scalar") for path in (package / part).rglob("*") if path.suffix in (".py", ".npz")]
+def _sources(package: Path, kind: str) -> list[Path]:
+    """What kernels are made of: their own files, the scalar functions and tables, the chains' expressions."""
+    inside = [path for part in (kind, "scalar") for path in (package / part).rglob("*") if path.suffix in (".py", ".npz")]
     return sorted([*inside, package / "chains.py", package / "expressions.py"])
 
 
@@ -64,6 +77,14 @@ def _processor() -> str:
     from llvmlite import binding
 
     return f"{binding.get_host_cpu_name()} {binding.get_host_cpu_features().flatten()}"
+
+
+def _toolkit() -> str:
+    """What turns CUDA kernels into PTX."""
+    import numba_cuda  # type: ignore[import-untyped]
+    from numba.cuda.cudadrv import nvrtc, nvvm
+
+    return f"{numba_cuda.__version__} {nvvm.NVVM().get_version()} {nvrtc._get_nvrtc_version()}"
 
 
 def use() -> None:

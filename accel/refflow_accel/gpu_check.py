@@ -1,7 +1,8 @@
 """`python -m refflow_accel.gpu_check --minutes 8 --out DIR`: does this GPU give refflow's bits, and how fast?
 
 Implements ACC-GPU-CHECK of spec/text/acceleration.md.  First canaries (is fma one rounding, are products and sums two,
-are subnormals kept, do division and square root round, one chain, one matmul), then random calls of every kernel against
+are subnormals kept, do division and square root round, one chain, one matmul) and, where its switches say that MPI reads
+the device's memory, a message to itself, then random calls of every kernel against
 the reference until half the time is gone, then whole runs, eager and compiled, whose weights must have the reference's
 hash, then speed.  The report in DIR/gpu_check.json is written again after each stage: one that is cut off loses itself only.
 
@@ -10,7 +11,7 @@ It runs from a checkout, with the wheels of the extra `cuda` carried along:
     python -m pip install --no-index --find-links WHEELS numba-cuda[cu12]==0.30.4 cuda-toolkit==12.9.* ml_dtypes mpmath ...
     PYTHONPATH=.:accel python -m refflow_accel.gpu_check --minutes 8 --out DIR
 
-Exit status: 0 all bits agree, 1 some do not, 2 there is no device (or no supported numba-cuda).
+Exit status: 0 all bits agree, 1 some do not, 2 there is no device (or no supported numba-cuda, or a wrong setting).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from refflow.errors import BackendError
+from refflow.errors import BackendError, WorldError
 from refflow.numerics import PROFILE, digest_many
 
 Row = dict[str, Any]
@@ -302,14 +303,13 @@ def description(simulated: bool) -> Row:
     import numba
     import numba_cuda  # type: ignore[import-untyped]
 
-    from .cuda import movers, target
+    from .cuda import target
 
     device = "Numba's simulator" if simulated else str(target.cuda.get_current_device().name)
     return {
         "device": device, "profile": PROFILE, "numba": numba.__version__, "numba_cuda": numba_cuda.__version__,
         "python": platform.python_version(), "numpy": np.__version__, "machine": platform.platform(),
         "compute_capability": None if simulated else list(target.cuda.get_current_device().compute_capability),
-        "movers": {mover.name: [mover.found, mover.detail] for mover in movers.probe()},
     }  # fmt: skip
 
 
@@ -317,7 +317,7 @@ def table(report: Row) -> str:
     """The report in a few lines."""
     told = {True: "same bits", False: "DIFFERS", None: "left out"}
     lines = [f"{report['device']}, numba-cuda {report['numba_cuda']}, {report['seconds']} s"]
-    for row in report.get("canaries", []):
+    for row in (*report.get("canaries", []), *report.get("mpi", [])):
         lines.append(f"  canary {row['name']:28} {told[row['passed']]:10} {row['found'] or ''}")
     found = report.get("properties")
     if found:
@@ -336,7 +336,7 @@ def table(report: Row) -> str:
 
 def verdict(report: Row) -> bool:
     """Whether all that was looked at agrees."""
-    looked = [row["passed"] for stage in ("canaries", "runs") for row in report.get(stage, [])]
+    looked = [row["passed"] for stage in ("canaries", "mpi", "runs") for row in report.get(stage, [])]
     return False not in looked and bool(looked) and not report.get("properties", {}).get("differences")
 
 
@@ -346,6 +346,7 @@ def check(minutes: float, out: Path, workers: int | None = None) -> Row:
     from .cuda.backend import CudaBackend
     from .cuda.canaries import canaries
     from .cuda.target import SIMULATED
+    from .cuda.through_mpi import probe
 
     backend = CudaBackend()
     out.mkdir(parents=True, exist_ok=True)
@@ -359,6 +360,7 @@ def check(minutes: float, out: Path, workers: int | None = None) -> Row:
         print(f"{report['seconds']:8.1f} s  {stage}", flush=True)
 
     keep("canaries", list(canaries(backend)))
+    keep("mpi", [probe()])
     if workers is None:
         workers = 1 if SIMULATED else max(1, min(8, (os.cpu_count() or 2) // 2))
     scales = (9,) if SIMULATED else (9, 37, 130, 300, 5000)
@@ -382,7 +384,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with np.errstate(all="ignore"):
             report = check(asked.minutes, asked.out, asked.workers)
-    except BackendError as error:
+    except (BackendError, WorldError) as error:
         print(f"gpu_check: {error}", file=sys.stderr)
         return 2
     print(table(report))

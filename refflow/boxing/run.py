@@ -1,6 +1,7 @@
 """Carrying out a boxing plan: slices out, bytes moved by the world, pieces assembled or folded by the back end.
 
-Implements BOX-RUN and BOX-LOG of spec/text/boxing.md.
+Implements BOX-RUN and BOX-LOG of spec/text/boxing.md.  Where back end and world can, arrays go from device to device
+(KER-WIRE, WORLD-DIRECT); otherwise the world moves host copies.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import Any, Self
 import numpy as np
 
 from ..kernels import Array, Backend
+from ..kernels.wire import Wired
 from ..numerics import identity
 from ..state import Override, settings
 from ..world import Transfer, World
 from ..world.base import refuse_foreign
+from ..world.direct import DirectWorld, moves_memory
 from .plan import Assembly, Layout, Plan, Step, format_sbp
 
 Shards = Mapping[int, Array]
@@ -110,16 +113,12 @@ def _run_step(
     transfers: list[Transfer] = []
     outgoing: dict[int, Array] = {}
     here = world.owned
-    crosses = len(here) != world.size or backend is not target
     for index, (rank, piece) in enumerate(step.pieces()):
         transfers.append(Transfer(piece.source, rank, tuple(s.stop - s.start for s in piece.slices), dtype))
         if piece.source in here:
-            part = cut(shards[piece.source], slices=piece.source_slices)
-            outgoing[index] = backend.to_host(part) if crosses else part
-    incoming = world.transfer(
-        f"{step.kind} {plan.source} -> {plan.target} of {plan.shape} {dtype}", transfers, outgoing
-    )
-    arrived = {index: target.from_host(part) if crosses else part for index, part in incoming.items()}
+            outgoing[index] = cut(shards[piece.source], slices=piece.source_slices)
+    call = f"{step.kind} {plan.source} -> {plan.target} of {plan.shape} {dtype}"
+    arrived = _carried(call, transfers, outgoing, backend, target, world)
     result, index = {}, 0
     for rank, assembly in step.assemblies.items():
         count = sum(map(len, assembly.addends))
@@ -128,6 +127,34 @@ def _run_step(
             result[rank] = assembled(step, assembly, parts, dtype, target)
         index += count
     return result
+
+
+def _carried(
+    call: str, transfers: list[Transfer], outgoing: Mapping[int, Array], backend: Backend, target: Backend, world: World
+) -> Mapping[int, Array]:
+    """The pieces that arrive here, by index of their transfer, as arrays of the back end `target`."""
+    if backend is target and len(world.owned) == world.size:
+        return world.transfer(call, transfers, outgoing)
+    if backend is target and moves_memory(world) and isinstance(backend, Wired):
+        return _directly(call, transfers, outgoing, backend, world)
+    incoming = world.transfer(call, transfers, {index: backend.to_host(part) for index, part in outgoing.items()})
+    return {index: target.from_host(part) for index, part in incoming.items()}
+
+
+def _directly(
+    call: str, transfers: list[Transfer], outgoing: Mapping[int, Array], backend: Wired, world: DirectWorld
+) -> dict[int, Array]:
+    """As `_carried`, without a copy on the host; what stays in this process is not sent."""
+    here = set(world.owned)
+    kept = {index: part for index, part in outgoing.items() if transfers[index].target in here}
+    wires = {index: backend.wire(part) for index, part in outgoing.items() if index not in kept}
+    landings = {
+        index: backend.landing(t.shape, t.dtype)
+        for index, t in enumerate(transfers)
+        if t.target in here and t.source not in here
+    }
+    world.transfer_direct(call, transfers, wires, {index: wire for index, (_, wire) in landings.items()})
+    return {**kept, **{index: array for index, (array, _) in landings.items()}}
 
 
 def assembled(step: Step, assembly: Assembly, parts: list[Array], dtype: np.dtype[Any], backend: Backend) -> Array:

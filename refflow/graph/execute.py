@@ -150,7 +150,7 @@ def _act(compiled: Compiled, options: Mapping[str, Any]) -> Result:
     world, kernels = settings().world, on_streams(compiled)
     if len(world.owned) == world.size:
         return Run(compiled.plan, kernels, **options).run()
-    world.agree(f"graph {compiled.plan.name}", dict.fromkeys(world.owned, compiled.digest))
+    world.agree(f"graph {compiled.plan.name}, plan {compiled.digest[:16]}", dict.fromkeys(world.owned))  # the rendezvous compares
     transport = MpiTransport(world, f"running plan {compiled.plan.name}")
     here = [rank for rank in world.owned if rank in compiled.plan.ranks]
     run = Run(compiled.plan, kernels, ranks=here, transport=transport, **options)

@@ -14,9 +14,10 @@ from ..boxing import plan as boxing_plan
 from ..boxing.plan import Piece
 from ..boxing.run import Moved, assembled
 from ..ir import Meta, Node, Value
-from ..kernels import Array
+from ..kernels import Array, Backend, Kernel
 from ..layout import Partial, Split, box_shape, boxes, broadcast, within
 from ..numerics import identity
+from ..state import settings
 from .logical import LogicalGraph, key
 from .refusal import needed_at_once
 from .tasks import Payload, Tasks, backend_of, layout_of, ranks_of, time_sbp
@@ -123,6 +124,7 @@ class Moves(Tasks):
             raise needed_at_once(self.graph, output, node)
         here = {rank: self.at[key(value), rank] for rank in ranks_of(value.meta)}
         source, target = (Layout(before.placement.base, before.sbp[:-1]) for before in (moves.source, moves.target))
+        backends = backend_of(value.meta), backend_of(output.meta)
         for i, step in enumerate(moves.steps):
             self.moves += [
                 Moved(step.kind, travelling(step, m, self.steps) * value.meta.dtype.itemsize, source, target)
@@ -130,19 +132,37 @@ class Moves(Tasks):
             ]
             late = not self.late.isdisjoint(here.values())
             wave = self.reached[key(output)] if i + 1 == len(moves.steps) and key(output) in self.reached else self.wave
-            here = self._step(f"{step.kind} {self._name(output)}.{i}", step, here, output.meta, micro, wave)
+            here = self._step(f"{step.kind} {self._name(output)}.{i}", step, here, output.meta, micro, wave, backends)
+            backends = backends[1], backends[1]
             self.late.update(here.values() if late else ())
         for rank in ranks_of(output.meta):
             self.at[key(output), rank] = here[rank]
 
     def _step(
-        self, name: str, step: Step, here: Mapping[int, int], meta: Meta, micro: bool, wave: int
+        self,
+        name: str,
+        step: Step,
+        here: Mapping[int, int],
+        meta: Meta,
+        micro: bool,
+        wave: int,
+        backends: tuple[Backend, Backend],
     ) -> dict[int, int]:
         """One step of a boxing: rank -> the register of what is assembled there; `here` holds what it is cut from.
 
         A cut for each pair of ranks of which one has pieces the other wants, a message where they differ, an assembly.
+        Pieces that another process or back end is to have are host copies; `backends` are those before and after.
         """
-        steps, backend = self.steps, backend_of(meta)
+        steps, (cutting, backend), world = self.steps, backends, settings().world
+        apart = len(world.owned) != world.size
+
+        def crosses(source: int, target: int) -> bool:
+            return cutting is not backend or (apart and source != target)
+
+        def cut_for(source: int, target: int) -> Kernel:
+            cut = cutting.kernel("slice_box")
+            return (lambda array, slices: cutting.to_host(cut(array, slices=slices))) if crosses(source, target) else cut
+
         wanted: dict[tuple[int, int], None] = {}
         for target, assembly in step.assemblies.items():
             if not micro and target % steps:
@@ -156,7 +176,8 @@ class Moves(Tasks):
                 wanted[rank if rank in here else next(iter(here)), rank] = None
         arrived: dict[tuple[int, int], int] = {}
         for source, target in wanted:
-            arrived[source, target] = self._cut(name, step, here[source], source, target, micro, meta)
+            cut = cut_for(source, target)
+            arrived[source, target] = self._cut(name, step, here[source], source, target, micro, meta, cut)
         made = {}
         self._enter(wave)
         for rank in dict.fromkeys(t // steps for t in step.assemblies):
@@ -164,7 +185,10 @@ class Moves(Tasks):
 
             def payload(at: Any, *bundles: Any, rank: int = rank, sources: list[int] = sources) -> Array:
                 target = rank * steps + (at.position if micro else 0)
-                queues = {source: iter(bundle) for source, bundle in zip(sources, bundles, strict=True)}
+                queues = {
+                    source: map(backend.from_host, bundle) if crosses(source, rank) else iter(bundle)
+                    for source, bundle in zip(sources, bundles, strict=True)
+                }
                 assembly = step.assemblies[target]
                 parts = [next(queues[piece.source // steps]) for addend in assembly.addends for piece in addend]
                 return assembled(step, assembly, parts, meta.dtype, backend)
@@ -176,9 +200,11 @@ class Moves(Tasks):
             made[rank] = self.builder.register(f"{name}@{rank}", task, number=number, bytes=size * meta.dtype.itemsize)
         return made
 
-    def _cut(self, name: str, step: Step, register: int, source: int, target: int, micro: bool, meta: Meta) -> int:
+    def _cut(
+        self, name: str, step: Step, register: int, source: int, target: int, micro: bool, meta: Meta, cut: Kernel
+    ) -> int:
         """The pieces of `source` that `target` needs, cut and sent; the register they arrive in."""
-        steps, cut, itemsize = self.steps, backend_of(meta).kernel("slice_box"), meta.dtype.itemsize
+        steps, itemsize = self.steps, meta.dtype.itemsize
 
         def pieces(m: int) -> list[Piece]:
             addends = step.assemblies[target * steps + m].addends

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from ..errors import AttributeValueError, BackendError
 from ..ir import Value
 from ..state import settings
+from ..world.mpi import MpiWorld
 from .logical import LogicalGraph
 
 RUNTIMES = (None, "actors", "sequential", "compiled")
@@ -25,7 +26,7 @@ class Program(Protocol):
 
 @runtime_checkable
 class Compiler(Protocol):
-    """A back end that makes programs of graphs."""
+    """A back end that makes programs of graphs; those of one with a true `exchanges` serve ranks in several processes."""
 
     def program(self, graph: LogicalGraph) -> Program: ...
 
@@ -33,8 +34,8 @@ class Compiler(Protocol):
 def program_of(graph: LogicalGraph, made: dict[int, tuple[Any, Program]], config: Any) -> Program | None:
     """The back end's program of `graph`, made once; None where actors or the interpreter carry the call out.
 
-    Asked for nothing, a call is compiled where one back end that can has all of it, all ranks are in this process, and
-    nobody asked for a schedule or events; then it is the actors' (GRAPH-RUNTIME).
+    Asked for nothing, a call is compiled where one back end that can has all of it, with the ranks where they are, and
+    nobody asked for a schedule or events; else it is the actors' (GRAPH-RUNTIME).
     Errors: `AttributeValueError` for an unknown runtime, `BackendError` where "compiled" cannot be had.
     """
     if config.runtime not in RUNTIMES:
@@ -47,13 +48,14 @@ def program_of(graph: LogicalGraph, made: dict[int, tuple[Any, Program]], config
     backends = {id(b): b for b in map(state.backend, device_types(graph))}
     backend = next(iter(backends.values()), None)
     here = len(state.world.owned) == state.world.size
-    if len(backends) != 1 or not here or not isinstance(backend, Compiler):
+    reached = here or (isinstance(state.world, MpiWorld) and getattr(backend, "exchanges", False))
+    if len(backends) != 1 or not reached or not isinstance(backend, Compiler):
         if wanted:
             found = ", ".join(b.name for b in backends.values())
-            where = "all ranks in this process" if here else "ranks in other processes"
+            where = "all ranks in this process" if here else "ranks elsewhere"
             raise BackendError(
-                f"config.runtime: 'compiled' needs one back end that compiles graphs and all ranks in this process;"
-                f" found {found or 'no operation'}, {where}"
+                "config.runtime: 'compiled' needs one back end that compiles graphs, and all ranks in this process or, if"
+                f" its programs exchange, in MPI's; found {found or 'no operation'}, {where}"
             )
         return None
     if id(backend) not in made:

@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 from ..errors import GraphError
 from ..errors import TooManySteps as TooManySteps
 from ..ir import Meta, Value
+from ..kernels.wire import Wire
 from ..layout import NdSbp, Placement, Sbp, Split, boxes, broadcast, nested, within
 from ..state import settings
 from ..world import Transfer, World
+from ..world.direct import moves_memory
 
 T = TypeVar("T")
 
@@ -122,6 +124,19 @@ class TimeWorld:
     def transfer(self, call: str, transfers: Sequence[Transfer], outgoing: Mapping[int, Any]) -> Mapping[int, Any]:
         ranks = [Transfer(t.source // self._steps, t.target // self._steps, t.shape, t.dtype) for t in transfers]
         return self._base.transfer(call, ranks, outgoing)
+
+    @property
+    def direct(self) -> bool:
+        """Whether the world takes memory of devices (WORLD-DIRECT)."""
+        return moves_memory(self._base)
+
+    def transfer_direct(
+        self, call: str, transfers: Sequence[Transfer], outgoing: Mapping[int, Wire], landings: Mapping[int, Wire]
+    ) -> None:
+        """As the world's."""
+        assert moves_memory(self._base)
+        ranks = [Transfer(t.source // self._steps, t.target // self._steps, t.shape, t.dtype) for t in transfers]
+        self._base.transfer_direct(call, ranks, outgoing, landings)
 
     def agree(self, call: str, mine: Mapping[int, T]) -> Mapping[int, T]:
         told: dict[int, dict[int, T]] = {rank: {} for rank in self._base.owned}

@@ -1,9 +1,9 @@
 """The MPI world: one rank is one process; the script runs once in each.
 
-Implements WORLD-MPI, ERR-LEFT and WORLD-WIRE of spec/text/worlds.md.  At a collective every process sends every other
-one message: its letter (rendezvous.py), then the bytes meant for that process.  A process that ends sends a letter that
-says so in place of its next call.  So whatever the others do, each waits for exactly one message from each, reads what
-they say before it goes on, and never waits for one that will not come.
+Implements WORLD-MPI, ERR-LEFT, WORLD-WIRE and, with direct.py, WORLD-DIRECT of spec/text/worlds.md.  At a collective
+every process sends every other one message: its letter (rendezvous.py), then the bytes meant for that process.  A
+process that ends sends a letter that says so in place of its next call.  So whatever the others do, each waits for
+exactly one message from each, reads what they say before it goes on, and never waits for one that will not come.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import DivergenceError, WorldError
+from ..kernels.wire import Wire
 from .base import Transfer
+from .direct import Posted, cuda_aware
 from .rendezvous import History, Letter, compare_ends, reason
 
 T = TypeVar("T")
@@ -54,6 +56,7 @@ class MpiWorld:
         self._number, self._history = 0, History()
         self._gone: dict[int, Letter] = {}  # processes that said they left or failed
         self._farewell: Letter | None = None  # what this process said when it did
+        self._direct: bool | None = None  # not known yet
         self._pid = os.getpid()
         self._yields = _YIELDS[self.size > (os.cpu_count() or 1)]
         if self._peers:
@@ -87,14 +90,52 @@ class MpiWorld:
             entries.update(pickle.loads(content.tobytes()))
         return dict(sorted(entries.items()))
 
+    # --- between devices --------------------------------------------------------------------------------------------
+
+    @property
+    def direct(self) -> bool:
+        """Whether MPI may be given the memory of devices."""
+        if self._direct is None:
+            self._direct = cuda_aware().found
+        return self._direct
+
+    def transfer_direct(
+        self, call: str, transfers: Sequence[Transfer], outgoing: Mapping[int, Wire], landings: Mapping[int, Wire]
+    ) -> None:
+        """As `transfer`, for transfers between two processes, from memory to memory (WORLD-DIRECT)."""
+        call = f"{call}, device to device (REFFLOW_CUDA_AWARE)"
+        self._meet(call, lambda rank: ())
+        posted, number = Posted(self, self._number, self._bytes), self._number
+        try:
+            posted.post(transfers, outgoing, landings)
+        except BaseException as error:  # the others wait for what this process will not send
+            self.say_farewell(self._history.letter("failed", number, reason(error)))
+            posted.abandon()
+            raise
+
+        def over() -> bool:
+            waited_for = posted.waited_for()
+            for rank in waited_for:
+                letter = Letter.unpack(self._mail[rank][0].tobytes()) if self._mail[rank] else None
+                if letter is not None and letter.kind != "call" and letter.number <= number:
+                    own = self._history.letter("call", number, call)  # which is what all have said
+                    self._hear({**dict.fromkeys(self._peers, own), rank: letter}, own)
+            return not waited_for
+
+        try:
+            self._poll(over)
+        except BaseException:
+            posted.abandon()
+            raise
+
     # --- the rendezvous ---------------------------------------------------------------------------------------------
 
     def _meet(self, call: str, parcel: Callable[[int], Sequence[Any]]) -> dict[int, Bytes]:
         """Sends `parcel(rank)`, arrays, to each other process; what each sent to this one (WORLD-RENDEZVOUS)."""
         self._number += 1
         letter = self._history.letter("call", self._number, call)
-        if self._gone:
-            self._history.compare({**self._gone, self.rank: letter})
+        if self._gone or self._farewell is not None:
+            self._history.compare({**self._gone, self.rank: self._farewell or letter})
         head = letter.pack()
         sent = [self._send(rank, _message(head, parcel(rank))) for rank in self._peers]
         # Not before all is delivered too: MPI may need this process to deliver, and it is about to compute.

@@ -73,6 +73,11 @@ GELU_BACKWARD = Chain(
     ),
     (16,),
 )
+GELU_BOTH = Chain(  # forward and backward, as a training step has them
+    (F,) * 6,
+    steps(6, "mul 0 2\n erf 6\n add 7 3\n mul 8 3\n mul 0 0\n mul 4 10\n exp 11\n mul 0 12\n add 9 13\n mul 1 14\n gelu 0"),
+    (16, 15),
+)
 SOFTMAX = Chain((F, F), steps(2, "sub 0 1\n exp 2"), (3,))
 
 
@@ -89,6 +94,33 @@ def test_optimizers_gelu_and_softmax(threads: int) -> None:  # ACC-CHAIN, ACC-TH
         check(SOFTMAX, x, x.max(1, keepdims=True))
     finally:
         abi.set_threads(before)
+
+
+def test_gelu_and_its_gradient_in_one_chain() -> None:  # ACC-JOINT
+    assert source(GELU_BOTH, (FLAT, FLAT, ONE, ONE, ONE, ONE)).heavy == ("gelu_terms",)
+    x, g = draw(F, (33, 50), 1), draw(F, (33, 50), 2)
+    x[:20] = np.random.default_rng(0).standard_normal((20, 50))
+    for factor in (np.sqrt(0.5), 3.0):  # erf of what GELU asks for, and of another product
+        check(GELU_BOTH, x, g, *(np.array(c, F) for c in (factor, 1.0, -0.5, 0.4)))
+
+
+@pytest.mark.parametrize(
+    "lines, heavy",
+    [
+        ("gelu 0\n mul 0 1\n erf 3", ("gelu", "erf")),  # no exp
+        ("gelu 0\n mul 0 1\n erf 3\n exp 3", ("gelu", "erf", "exp")),  # of no square
+        ("gelu 0\n mul 0 0\n mul 1 3\n exp 4\n mul 1 1\n erf 6", ("gelu", "exp", "erf")),  # erf of another number
+        ("gelu 0\n mul 0 2\n erf 3\n mul 0 0\n mul 1 5\n exp 6", ("gelu", "exp", "erf")),  # erf only after gelu
+        ("mul 0 0\n mul 2 1\n exp 3\n mul 1 0\n erf 5\n gelu 0\n exp 1", ("gelu_terms", "exp")),
+    ],
+)
+def test_only_terms_of_gelu_are_joined(lines: str, heavy: tuple[str, ...]) -> None:  # ACC-JOINT
+    made = steps(2, lines)
+    results = tuple(i for i, step in enumerate(made, 2) if step.op in ("gelu", "erf", "exp"))
+    chain = Chain((F, F), made, results)
+    assert source(chain, (FLAT, FLAT)).heavy == heavy
+    rounded = tuple(Step(step.op, step.operands, "bfloat16") for step in made)
+    assert "gelu_terms" not in source(Chain(("bfloat16",) * 2, rounded, results), (FLAT, FLAT)).heavy
 
 
 # --- random chains ----------------------------------------------------------------------------------------------------

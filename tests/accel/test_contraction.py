@@ -258,6 +258,19 @@ def test_convolutions_of_training(shape: tuple[int, int, int, int], threads: int
     gradients(x, w, g, stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=1)
 
 
+@pytest.mark.parametrize("stride", [(2, 2), (3, 2), (5, 4)])
+@pytest.mark.parametrize("size", [(1, 1), (3, 3), (4, 5), (7, 6)])
+@pytest.mark.parametrize("special", [0.0, np.nan])
+def test_gradients_of_strides(stride: Any, size: Any, special: float) -> None:
+    """ACC-CONV: pixels that few taps read, or none, so that leaves of the tree have one term or have lost them all."""
+    rng = np.random.default_rng(sum(size))
+    for c, o, dilation in ((1, 12, (1, 1)), (5, 3, (2, 1)), (3, 9, (1, 3))):
+        x, w = arbitrary(rng, (2, o, 23, 21), np.float32, special), arbitrary(rng, (c, o, *size), np.float32, special)
+        out = tuple(map(windows, x.shape[2:], size, stride, (2, 1), dilation))
+        g = arbitrary(rng, (2, c, *out), np.float32, special)
+        gradients(x, w, g, stride=stride, padding=(2, 1), dilation=dilation, groups=1)
+
+
 def test_chunks_of_a_long_k(monkeypatch: Any) -> None:
     """ACC-CONV: a tree cut at any leaf goes on where it was."""
     rng = np.random.default_rng(5)
@@ -305,6 +318,10 @@ for c, o, size in ((1, 9, 5), (3, 12, 8)):
     NATIVE["conv2d"](abi.CALL, x, w, **geometry)
     NATIVE["conv2d_input"](abi.CALL, g, w, size=(size, size), **geometry)
     NATIVE["conv2d_filter"](abi.CALL, x, g, size=(3, 3), **geometry)
+    apart = geometry | {"stride": (2, 3)}
+    g = at_the_end(NATIVE["conv2d"](abi.CALL, x, w, **apart).shape)
+    NATIVE["conv2d_input"](abi.CALL, g, w, size=(size, size), **apart)
+    NATIVE["conv2d_filter"](abi.CALL, x, g, size=(3, 3), **apart)
 """
 
 

@@ -59,6 +59,17 @@ def test_every_length(n: int) -> None:  # ACC-REDUCE
     assert_alike("sum", np.ascontiguousarray(np.repeat(x, 4, axis=0).T), dims=(0,))
 
 
+@pytest.mark.parametrize("n", [2, 4, 8, 16, 128, 1024, 4096, 8192])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_rows_of_two_to_some_power(name: str, dtype: str, n: int) -> None:  # ACC-REDUCE
+    for rows in (1, 31, 4096 // n + 3):
+        x = arbitrary(np.random.default_rng(n), (rows, n), BY_NAME[dtype], 0.01 if rows > 31 else 0.0)
+        for how in range(4):
+            assert_alike(name, laid_out(x, how), dims=(1,))
+        assert_alike(name, np.broadcast_to(x[:1], x.shape), dims=(1,))
+
+
 @pytest.mark.parametrize("shape, dims", [((1_000_003,), (0,)), ((70_001, 9), (0,)), ((2, 90_000), (1,))])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_long_fold_is_cut_for_threads(dtype: str, shape: Any, dims: Any) -> None:  # ACC-REDUCE, ACC-THREADS

@@ -120,6 +120,23 @@ def test_a_block_writes_its_length_and_no_more(n: int) -> None:  # ACC-BLOCK
     assert same_bits(y[:n], elementary.apply("exp", x[:n])) and (y[n:] == 7).all()
 
 
+@pytest.mark.parametrize("near", [True, False])
+def test_gelu_and_its_gradient_together(near: bool) -> None:  # ACC-JOINT
+    x = inputs("gelu", 6000)
+    with np.errstate(all="ignore"):
+        y, z = x * np.float32(0.5**0.5), np.float32(-0.5) * (x * x)
+    if not near:  # any operands; some by a few roundings, about where the joint form begins to ask the functions
+        rng = np.random.default_rng(3)
+        patterns = rng.integers(0, 2**32, (2, x.size), dtype=np.uint64).astype(np.uint32).view(np.float32)
+        shift = (1 + rng.integers(-16, 17, x.size) * 2.0**-23).astype(np.float32)
+        with np.errstate(all="ignore"):
+            y, z = (np.where(rng.random(x.size) < 0.9, v * shift, w) for v, w in zip((-y, z), patterns))
+    made = np.full((3, x.size + 1), 7, np.float32)
+    blocks.gelu_terms_block(x, y, z, *made, x.size)
+    for name, given_, got in zip(("gelu", "erf", "exp"), (x, y, z), made):
+        assert same_bits(got[:-1], defined(name, given_)) and got[-1] == 7, name
+
+
 def test_blocks_are_called_from_compiled_code() -> None:  # ACC-BLOCK
     exp_block = blocks.exp_block
 

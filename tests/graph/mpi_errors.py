@@ -18,6 +18,7 @@ from refflow import nn
 from refflow.graph.module import GraphModule
 from refflow.runtime.schedules import Canonical
 from tests.graph.nets import Told, Train, adamw, digest, rows
+from tests.graph.running import B
 
 JOBS: dict[int, list[tuple[Told, tuple[int, ...]]]] = {  # how it is told, which rows of 128 have a label that is none
     2: [
@@ -74,10 +75,30 @@ def story(told: Told, wrong: Sequence[int] = (), crash: BaseException | None = N
     return json.loads(json.dumps([found, list(map(digest, model.parameters())), flow.default_generator().state]))
 
 
+def diverged() -> Any:
+    """The last process calls a graph of the same name and shapes with another function, then the same as the others."""
+    steps = []
+    for function in (nn.ReLU(), nn.Tanh()):
+        flow.manual_seed(0)
+        told = Told((flow.get_world_size(),))
+        model = nn.Sequential(nn.Linear(8, 16), function, nn.Linear(16, 4)).to_global(told.placement(0), B)
+        steps.append(Train(model, adamw(model.parameters()), None, None, told))
+    x = flow.tensor(rows(128, 8), placement=told.placement(0), sbp=told.input_sbp())
+    y = flow.tensor(np.arange(128) * 5 % 4, placement=told.placement(0), sbp=told.input_sbp())
+    for step in steps:
+        step(x, y)  # AdamW makes its state, then the graph is traced as it stays
+        step(x, y)
+    try:
+        digest(steps[flow.get_rank() == flow.get_world_size() - 1](x, y))
+    except flow.errors.DivergenceError as error:
+        return [str(error).splitlines()[0], digest(steps[0](x, y))]
+    return "no error"
+
+
 def main(folder: str) -> None:
     jobs = [story(told, wrong) for told, wrong in JOBS[flow.get_world_size()]]
     crashes = [story(Told((flow.get_world_size(),)), crash=error) for error in CRASHES]
-    Path(folder, f"{flow.get_rank()}.json").write_text(json.dumps({"jobs": jobs, "crashes": crashes}))
+    Path(folder, f"{flow.get_rank()}.json").write_text(json.dumps({"jobs": jobs, "crashes": crashes, "diverged": diverged()}))
 
 
 if __name__ == "__main__":

@@ -60,6 +60,8 @@ def test_a_call_that_fails_on_one_rank_fails_on_all_and_the_next_is_right(size: 
             assert [found["jobs"][i] for found in reports] == [expected] * size, str(told)
         without = mpi_errors.story(replace(Told((size,)), runtime="sequential"), (70,))
         del without[0][1]
+    told = [found["diverged"] for found in reports]
+    assert told == [told[0]] * size and "the ranks reached different calls" in told[0][0], told
     others = ("WorldError", "WorldError", "OutOfMemory", "DivergenceError")
     for i, (crash, other) in enumerate(zip(mpi_errors.CRASHES, others, strict=True)):
         stories = [found["crashes"][i] for found in reports]

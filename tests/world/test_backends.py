@@ -71,6 +71,25 @@ def test_a_device_type_of_another_back_end() -> None:
             assert holds(back.value) is Opaque and back.tolist() == [0.0, 1.0, 2.0]
 
 
+@pytest.mark.parametrize("runtime", ["actors", "sequential"])
+def test_a_graph_over_two_back_ends(runtime: str) -> None:
+    """WORLD-DEVICE, PLAN-BOXING: a move from one back end to another is cut by the one and assembled by the other."""
+
+    class There(flow.nn.Graph):
+        def build(self, x: flow.Tensor) -> Any:
+            fast, slow = flow.placement("fast", [0, 1]), flow.placement("cpu", [1, 0])
+            y = (x * 2).to_global(placement=fast, sbp=S(0))
+            return y.to_global(placement=slow, sbp=S(1)) + 1, y.sum(0)
+
+    with flow.virtual_world(2), flow.bind_device("fast", LoopbackBackend()):
+        x = flow.arange(6, placement=flow.placement("cpu", [0, 1]), sbp=S(0)).reshape(3, 2)
+        graph = There()
+        graph.config.runtime = runtime
+        back, total = graph(x)
+        assert back.tolist() == [[1, 3], [5, 7], [9, 11]] and holds(back.value) is np.ndarray
+        assert total.tolist() == [12, 18] and holds(total.value) is Opaque
+
+
 def holds(value: Value) -> type:
     return type(next(iter(value.shards.values())))
 

@@ -34,11 +34,22 @@ def mpiexec() -> str:
     return found
 
 
-def launch(size: int, folder: Path, case: str, runner: tuple[str, ...] = ("-m", "mpi4py")) -> tuple[int, str, dict[int, Any]]:
-    """Exit status, standard error and rank -> what it reported, of a case run in `size` processes."""
-    command = [mpiexec(), "-n", str(size), sys.executable, *runner, str(PROGRAM), str(folder), case]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
+def launch(
+    size: int,
+    folder: Path,
+    case: str,
+    runner: tuple[str, ...] = ("-m", "mpi4py"),
+    *,
+    program: Path = PROGRAM,
+    **variables: str,
+) -> tuple[int, str, dict[int, Any]]:
+    """Exit status, standard error and rank -> what it reported, of a case run in `size` processes.
+
+    `variables` are changes of their environment.
+    """
+    command = [mpiexec(), "-n", str(size), sys.executable, *runner, str(program), str(folder), case]
+    path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / "accel"), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, **variables}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:
         try:

@@ -25,6 +25,7 @@ class NumbaBackend(ReferenceBackend):
     """Compiled kernels on NumPy arrays; where there is none, and for bad data, the reference's kernel."""
 
     name = "numba"
+    exchanges = True  # programs serve ranks in several processes (ACC-EXCHANGE)
 
     def __init__(self) -> None:
         super().__init__()

@@ -36,11 +36,19 @@ def binary(words: int, lo: int, hi: int) -> int:
     return 0
 
 
+def terms(words: int, lo: int, hi: int) -> int:
+    """Gelu and what its gradient is made of: words x, y, z, and three results."""
+    given = abi.f32s(words, 0), abi.f32s(words, 1), abi.f32s(words, 2)
+    function(*given, abi.f32s(words, 3), abi.f32s(words, 4), abi.f32s(words, 5), hi)
+    return 0
+
+
 function: Any = None  # stands for what `entry_of` puts in its place
 HEAVY = {
     name: elements.entry_of(binary if name == "pow" else unary, name, {"function": getattr(_blocks, f"{name}_block")})
     for name in BLOCKS
 }
+HEAVY["gelu_terms"] = elements.entry_of(terms, "gelu_terms", {"function": _blocks.gelu_terms_block})
 
 _KINDS = {
     "float32": "f32s",

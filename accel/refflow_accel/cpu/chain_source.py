@@ -1,6 +1,6 @@
 """A chain as the Python source of a kernel: plain steps in loops over blocks, heavy functions on whole blocks between.
 
-Implements ACC-GENERATED of spec/text/acceleration.md.  A kernel's task is a block of consecutive elements of the
+Implements ACC-GENERATED and ACC-JOINT of spec/text/acceleration.md.  A kernel's task is a block of consecutive elements of the
 results, which are contiguous.  An operand is *flat* (as the results lie), *one* (a single element for all) or *spread*
 (strided or repeating elements: copied to a buffer first).  Parts are cut where a heavy function is between; what
 crosses a cut waits in a buffer.  Heavy functions are kernels of their own, compiled once, not once in every chain.
@@ -42,6 +42,43 @@ def is_heavy(chain: Chain, value: int) -> bool:
     """Whether a value is made by a heavy function."""
     step = value - len(chain.inputs)
     return step >= 0 and chain.steps[step].op in BLOCKS and computed(chain.steps[step].dtype) == "float32"
+
+
+@dataclass(frozen=True)
+class Heavy:
+    """A call of a kernel on whole blocks: its name, the values it reads, and those it makes."""
+
+    kernel: str
+    reads: tuple[int, ...]
+    makes: tuple[int, ...]
+
+
+def calls(chain: Chain, values: tuple[int, ...]) -> list[Heavy]:
+    """The calls that make heavy values none of which needs another: one each, but for the terms of gelu (ACC-JOINT)."""
+    terms = next(filter(None, (gelu_terms(chain, value, values) for value in values)), ())
+    made = [Heavy("gelu_terms", tuple(operands(chain, v)[0] for v in terms), terms)] if terms else []
+    return made + [Heavy(operator(chain, v), operands(chain, v), (v,)) for v in values if v not in terms]
+
+
+def gelu_terms(chain: Chain, gelu: int, values: tuple[int, ...]) -> tuple[int, ...]:
+    """gelu(x) with the erf of a product of x and the exp of a product of x x among `values`; none unless it has both."""
+    if operator(chain, gelu) != "gelu" or chain.dtype(gelu) != "float32":
+        return ()
+    (x,) = operands(chain, gelu)
+    found = {"gelu": gelu}
+    for value in values:
+        (inner, *_) = operands(chain, value)
+        factors = operands(chain, inner) if operator(chain, inner) == "mul" else ()
+        square = any(operator(chain, v) == "mul" and operands(chain, v) == (x, x) for v in factors)
+        if operator(chain, value) == ("exp" if square else "erf" if x in factors else ""):
+            found.setdefault(operator(chain, value), value)
+    return (gelu, found["erf"], found["exp"]) if len(found) == 3 else ()
+
+
+def operator(chain: Chain, value: int) -> str:
+    """The primitive that makes a value; of an input, nothing."""
+    step = value - len(chain.inputs)
+    return chain.steps[step].op if step >= 0 else ""
 
 
 def operands(chain: Chain, value: int) -> tuple[int, ...]:
@@ -111,7 +148,8 @@ class _Writer:
         self.body: list[str] = []
         self.buffers: dict[str, str] = {}
         self.rounded: set[int] = set()
-        self.heavy = tuple(dict.fromkeys(chain.steps[v - self.first].op for v in needed(chain) if is_heavy(chain, v)))
+        self.calls = [calls(chain, part.heavy) for part in self.parts]
+        self.heavy = tuple(dict.fromkeys(call.kernel for made in self.calls for call in made))
 
     def stored(self, value: int) -> str:
         dtype = self.chain.dtype(value)
@@ -189,10 +227,9 @@ class _Writer:
             self.body.append(f"each(part{k}, m, ({sources},), ({sinks},))")
         if bad:
             self.body += ["if any_set(bad, m):", "    return 1"]
-        for value in part.heavy:
-            step = self.chain.steps[value - self.first]
-            places = [self._whole(o) for o in step.operands] + [f"({self.buffer(value)}, 0)"]
-            self.body.append(f"heavy({step.op}, m, ({', '.join(places)}))")
+        for call in self.calls[k]:
+            places = [self._whole(o) for o in call.reads] + [f"({self.buffer(value)}, 0)" for value in call.makes]
+            self.body.append(f"heavy({call.kernel}, m, ({', '.join(places)}))")
 
     def _whole(self, value: int) -> str:
         """Where a heavy function finds an operand, as float32."""

@@ -1,11 +1,13 @@
 """The back end "cuda": device arrays, compiled kernels, and the reference on host copies for what HOST lists.
 
-Implements ACC-CUDA-BACKEND of spec/text/acceleration.md.  Collectives of a world move host copies, through the protocol.
+Implements ACC-CUDA-BACKEND and ACC-CUDA-DEVICE of spec/text/acceleration.md, and KER-WIRE of kernels.md.  Collectives of a
+world move host copies, through the protocol, unless MPI reads the device's memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from refflow.errors import BackendError
 from refflow.kernels import Kernel, ReferenceBackend
+from refflow.kernels.wire import Wire
 
 from . import (
     kernels,  # noqa: F401  (fills the tables)
@@ -29,19 +32,26 @@ if TYPE_CHECKING:
     from ..program import CompiledProgram
 
 
+# What launchers call the number of a process among those of its machine: MPICH and Intel MPI, Open MPI, MVAPICH, Slurm.
+LOCAL_RANKS = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+
+
 class CudaBackend:
-    """One CUDA device; under NUMBA_ENABLE_CUDASIM=1 the simulated one.
+    """One CUDA device: processes of one machine take its devices in turn; under NUMBA_ENABLE_CUDASIM=1 the simulated one.
 
     Errors: `BackendError` without a device, or with a release of numba-cuda that is not the supported one.
     """
 
     name = "cuda"
+    exchanges = True  # programs serve ranks in several processes (ACC-EXCHANGE)
 
     def __init__(self) -> None:
         if not SIMULATED and not cuda.is_available():
             raise BackendError(
                 "the back end 'cuda' found no CUDA device or driver; NUMBA_ENABLE_CUDASIM=1 simulates one, slowly"
             )
+        if not SIMULATED:
+            cuda.select_device(own_device(os.environ, len(cuda.gpus)))
         self._reference = ReferenceBackend()
         self._kernels: dict[str, Kernel] = {}
 
@@ -68,9 +78,24 @@ class CudaBackend:
     def shape(self, array: DeviceArray) -> tuple[int, ...]:
         return array.shape
 
+    def wire(self, array: DeviceArray) -> Wire:
+        """The memory of an array for MPI to read (KER-WIRE)."""
+        return memory.wire(contiguous(array))
+
+    def landing(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[DeviceArray, Wire]:
+        """A fresh array, and its memory for MPI to write (KER-WIRE)."""
+        made = memory.empty(shape, dtype)
+        return made, memory.wire(made)
+
     def stream(self, name: str) -> AbstractContextManager[None]:
         """A context whose kernels and copies go to the device's stream of this name (KER-STREAM)."""
         return memory.using(memory.named_stream(name))
+
+
+def own_device(environ: Mapping[str, str], devices: int) -> int:
+    """The number of this process's device among those it can see: its number on this machine, as its launcher tells it."""
+    told = [environ[name] for name in LOCAL_RANKS if environ.get(name, "").isdigit()]
+    return int(told[0]) % devices if told else 0
 
 
 def to_host(array: DeviceArray) -> np.ndarray[Any, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
@@ -21,7 +21,6 @@ from ..expressions import (
     FLOAT32,
     HALVES,
     INTEGER,
-    OPERANDS,
     expression,
     load,
     refusal,
@@ -30,7 +29,7 @@ from ..expressions import (
     store,
 )
 from . import target
-from .elements import DTYPES, cells
+from .elements import cells
 from .layout import Shape, broadcast, coalesce, grid_of
 from .memory import DeviceArray, empty, from_host, read
 from .registry import HOST, Made, Refused, family, register
@@ -75,61 +74,14 @@ def text_of(chain: Chain, rank: int) -> str:
     return "\n".join([*lines, "        i = u32(i + step)", ""])
 
 
-def operands_of(op: str, dtype: str) -> tuple[str, ...]:
-    """The dtypes of a primitive's operands, the main ones being of `dtype`."""
-    return ("bool", dtype, dtype) if op == "where" else (dtype,) * OPERANDS[op]
-
-
-def served(dtype: str) -> list[tuple[str, tuple[str, ...], str]]:
-    """(op, operand dtypes, result dtype) of every primitive on `dtype` that there is an expression for, casts included."""
-    rows = []
-    for op in dict.fromkeys((*FLOAT, *FLOAT32, *INTEGER, *BOOL)):
-        dtypes = operands_of(op, dtype)
-        to = result(op, dtypes)
-        if serves(op, dtypes, to):
-            rows.append((op, dtypes, to))
-    return rows + [("cast", (dtype,), to) for to in DTYPES if to != dtype]
-
-
-def some(dtype: str, ops: Collection[str]) -> Chain:
-    """One chain of some primitives on `dtype`, every step a result."""
-    return together(dtype, without=[op for op, _, _ in served(dtype) if op not in ops])
-
-
-def together(dtype: str, without: Collection[str] = ()) -> Chain:
-    """One chain of all primitives on `dtype` but some: inputs (bool, dtype, dtype), every step a result."""
-    steps = []
-    for op, dtypes, to in served(dtype):
-        if op in without:
-            continue
-        operands = (0, 1, 2) if op == "where" else (1, 2)[: len(dtypes)]
-        steps.append(Step(op, operands, to))
-    return Chain(("bool", dtype, dtype), tuple(steps), tuple(range(3, 3 + len(steps))))
-
-
 CONSTANTS = 60000  # bytes of tables in one kernel: a module has 65536 of constants
 TABLES = {  # bytes of a primitive's tables; what it calls has copies of its own
     **dict.fromkeys(("exp", "expm1", "tanh", "sigmoid"), 1536),
     "log": 3072, "log1p": 4096, "softplus": 5632, "pow": 5632, "erf": 7800, "gelu": 34312, "sin": 13632, "cos": 13632,
 }  # fmt: skip
 
-_SUM = Chain(("float32", "bfloat16"), (Step("cast", (1,), "float32"), Step("add", (0, 2), "float32")), (3,))
-_GROUPS = (  # their tables must fit 64 KB of constants together, as those of any chain
-    ("exp", "log", "log1p", "expm1", "tanh", "sigmoid", "softplus"),
-    ("gelu", "erf", "rsqrt"),
-    ("sin", "cos", "pow", "floor_divide", "remainder"),
-)
-GATE: list[tuple[Chain, int]] = [
-    *[(single(*row), 1) for row in served("float32") if row[0] in FLOAT32],
-    (together("float32", without=FLOAT32), 1),
-    *[(together(dtype, without=FLOAT32), 1) for dtype in HALVES],
-    *[(some(dtype, ops), 1) for dtype in HALVES for ops in _GROUPS],
-    *[(together(dtype), 1) for dtype in DTYPES if dtype not in ("float32", *HALVES)],
-    *[(_SUM, rank) for rank in (2, 3, 4, 6)],
-]
 
-
-@family(gate=GATE)
+@family()
 def chain(made: Chain, rank: int) -> Made:
     """The kernel of a chain over a space of `rank` dimensions."""
     scope = dict(SCOPE)

@@ -21,10 +21,7 @@ from tempfile import TemporaryDirectory
 
 _OPERATION = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z][\w.:]*)", re.MULTILINE)
 _FLOAT = re.compile(r"\.(f16|f32|f64|bf16)\b")
-WIDENING = (
-    "chain",
-    "draw",
-)  # families whose scalar functions compute in float64; elsewhere Numba made it of mixed integers
+WIDENING = ("chain", "draw")  # their scalar functions compute in float64; elsewhere Numba made it of mixed integers
 _ROUNDED = ("add", "sub", "mul", "div", "sqrt", "rcp", "fma", "mad")
 
 
@@ -85,21 +82,22 @@ class Examined:
 def rows() -> Iterator[tuple[str, int]]:
     """(family, number of the key) of all kernels of the gate."""
     from . import kernels  # noqa: F401  (fills the tables)
+    from .keys import KEYS
     from .registry import FAMILIES
 
-    for name, family in FAMILIES.items():
-        for index in range(len(family.gate)):
+    for name in FAMILIES:
+        for index in range(len(KEYS[name])):
             yield name, index
 
 
 def examine(row: tuple[str, int]) -> Examined:
     """Compiles one kernel for all architectures and looks at its code."""
     from . import kernels  # noqa: F401  (fills the tables)
+    from .keys import KEYS
     from .registry import FAMILIES
 
     name, index = row
-    family = FAMILIES[name]
-    key = family.gate[index]
+    family, key = FAMILIES[name], KEYS[name][index]
     texts = family.ptx(key)
     found = {f"sm_{a}{b}": faults(text, family.fma(key)) for (a, b), text in texts.items()}
     if name not in WIDENING and "float64" not in repr(key):

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from refflow.errors import BackendError
+from refflow.kernels.wire import Wire
 
 from .simulator import Flat
 from .target import SIMULATED, cuda
@@ -235,6 +236,27 @@ def empty(shape: Sequence[int], dtype: Any) -> DeviceArray:
     if size > LIMIT:
         raise BackendError(f"the back end 'cuda' has arrays of up to {LIMIT} elements, asked for {size} ({shape})")
     return DeviceArray(Block(size * dtype.itemsize), dtype, shape, packed(shape))
+
+
+# --- memory for MPI ---------------------------------------------------------------------------------------------------
+
+
+def wire(array: DeviceArray) -> Wire:
+    """The memory of a contiguous array, once the current stream has no work left (KER-WIRE).
+
+    MPI knows nothing of streams: it would read before the kernels that write are done, or write into memory that, given
+    out anew, kernels of the array before still read.
+    """
+    stream = current_stream()
+    array.block.used_on(stream)
+    stream.synchronize()
+    start = address_of(array.block.view) if SIMULATED else array.block.view
+    return Wire(array, start + array.offset * array.dtype.itemsize, array.nbytes)
+
+
+def address_of(host: Host) -> int:
+    """Where the simulator's memory lies."""
+    return int(host.__array_interface__["data"][0])
 
 
 # --- host copies ------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Compiled programs on CUDA: a recorded call's kernels, launched again in order, elementwise chains as one kernel each.
 
-Implements ACC-CUDA-PROGRAM of spec/text/acceleration.md.  Everything goes to the current stream.  Arrays are let go
-behind their last reader, so that the next call is given the same blocks; none is ever written a second time while
-somebody holds it, so variables and results need no copies.
+Implements ACC-CUDA-PROGRAM and ACC-EXCHANGE of spec/text/acceleration.md.  Everything goes to the
+current stream.  Arrays are let go behind their last reader, so that the next call is given the same blocks; none is ever
+written a second time while somebody holds it, so variables and results need no copies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from refflow.state import settings
 from ..chains import Chain
 from ..program import passes
 from ..program.compiled import Done
-from ..program.local import LocalCall, LocalProgram, Results, Where
+from ..program.exchange import anybody_refused, exchange
+from ..program.local import EXCHANGE, LocalCall, LocalProgram, Results, Where
 from . import elementwise
 from .backend import to_host
 from .memory import DeviceArray, from_host
@@ -55,14 +56,19 @@ class Replay:
         self._launches = launches(program, backend)
 
     def __call__(self, graph: LogicalGraph, inputs: Sequence[Value], scalars: Sequence[float]) -> Done | None:
-        """One call; None if a kernel refused its data: nothing has changed then."""
+        """One call; None if a kernel of any process refused its data: nothing has changed then."""
         generator = settings().generator
         ordinals = generator.next_global, generator.next_local
         arrays = self._entering(graph, inputs, scalars)
-        try:
-            for launch in self._launches:
-                launch(arrays, generator.seed, ordinals)
-        except (Refused, DataError):
+        refused = False
+        for launch in self._launches:
+            if refused and not launch.call.effect:
+                continue
+            try:  # the others wait for what a process sends, if only zeros
+                launch([None] * len(arrays) if refused else arrays, generator.seed, ordinals)
+            except (Refused, DataError):
+                refused = True
+        if anybody_refused(refused):
             return None
         generator.next_global += graph.draws[0]
         generator.next_local += graph.draws[1]
@@ -132,6 +138,9 @@ def launches(program: LocalProgram, backend: Backend) -> list[Launch]:
         needed.update(gone)
         if call.name == passes.CHAIN:
             made.append(Launch(partial(_chain, call.attrs["chain"]), call, {}, gone))
+        elif call.name == EXCHANGE:
+            zeros = [np.zeros(program.arrays[n].shape, program.arrays[n].dtype) for n in call.inputs]
+            made.append(Launch(partial(_exchange, zeros), call, dict(call.attrs), gone))
         else:
             made.append(Launch(backend.kernel(call.name), call, dict(call.attrs), gone))
     return made[::-1]
@@ -139,6 +148,12 @@ def launches(program: LocalProgram, backend: Backend) -> list[Launch]:
 
 def _chain(chain: Chain, *arrays: DeviceArray) -> tuple[DeviceArray, ...]:
     return tuple(elementwise.run(chain, arrays))
+
+
+def _exchange(zeros: Sequence[np.ndarray[Any, Any]], *arrays: DeviceArray | None, **attrs: Any) -> tuple[DeviceArray, ...]:
+    """An exchange of host copies; what is not there is sent as zeros."""
+    hosts = [zero if array is None else to_host(array) for zero, array in zip(zeros, arrays, strict=True)]
+    return tuple(map(from_host, exchange(*hosts, **attrs)))
 
 
 # --- what the passes are told of CUDA ---------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """The tables of the back end "cuda": every kernel there is, by family and key, and what computes each primitive.
 
 Implements ACC-CUDA-KERNELS of spec/text/acceleration.md.  A family is one kernel text; a key (dtypes, a rank, a fold)
-gives its names their meaning.  The gate on PTX compiles every family with its `gate` keys; nothing else is ever
-launched but the same texts with other keys.  A primitive is a Python function on `DeviceArray`s, or stands in HOST.
+gives its names their meaning.  The gate on PTX compiles every family with its row of `keys.KEYS`; nothing is launched but
+the same texts, with these or other keys.  A primitive is a Python function on `DeviceArray`s, or stands in HOST.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from . import target
@@ -22,10 +22,8 @@ Function = TypeVar("Function", bound=Primitive)
 class Family:
     """One kernel text for many keys: `make(*key)` gives the kernel and its signature."""
 
-    def __init__(
-        self, make: Callable[..., Made], gate: Sequence[tuple[Any, ...]], fma: Fma, bounds: int | None
-    ) -> None:
-        self.make, self.gate, self.fma, self.bounds = make, tuple(gate), fma, bounds
+    def __init__(self, make: Callable[..., Made], fma: Fma, bounds: int | None) -> None:
+        self.make, self.fma, self.bounds = make, fma, bounds
         self.name = make.__name__
         self._kernels: dict[tuple[Any, ...], Any] = {}
 
@@ -34,7 +32,7 @@ class Family:
         kernel = self._kernels.get(key)
         if kernel is None:
             target.check()
-            kernel = self._kernels[key] = target.kernel(*self.made(*key), self.bounds)
+            kernel = self._kernels[key] = target.kernel(*self.made(*key), self.bounds, f"{self.name} {key!r}")
         stream = current_stream()
         words = []
         for argument in arguments:
@@ -59,20 +57,16 @@ class Family:
 
 FAMILIES: dict[str, Family] = {}
 PRIMITIVES: dict[str, Primitive] = {}
-
-
 HOST: dict[str, str] = {}  # primitive -> why it is computed by the reference on host copies
 
 
-def family(
-    gate: Sequence[tuple[Any, ...]], fma: Fma = lambda key: False, bounds: int | None = 256
-) -> Callable[[Callable[..., Made]], Family]:
-    """Enters a family; `gate` are the keys that the gate on PTX compiles, `fma` says which keys call `cuda.fma`."""
+def family(fma: Fma = lambda key: False, bounds: int | None = 256) -> Callable[[Callable[..., Made]], Family]:
+    """Enters a family, whose kernels have at most `bounds` threads to a block; `fma` says which keys call `cuda.fma`."""
 
     def enter(make: Callable[..., Made]) -> Family:
         if make.__name__ in FAMILIES:
             raise ValueError(f"kernel family {make.__name__!r} is registered twice")
-        FAMILIES[make.__name__] = made = Family(make, gate, fma, bounds)
+        FAMILIES[make.__name__] = made = Family(make, fma, bounds)
         return made
 
     return enter

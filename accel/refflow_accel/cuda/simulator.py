@@ -5,6 +5,8 @@ Part of ACC-CUDA-SIM of spec/text/acceleration.md.  The traps, and what is done 
 * `libdevice` functions answer NaN: kernels call none (tests/accel/cuda/test_ptx.py sees to it);
 * float32 with a Python float stays float32 here and is float64 on the device: kernels and scalar sources name the type of
   every constant, and the gate on PTX compiles the same text with the device's rules;
+* a kernel's own `cuda` has what is for kernels only, and functions of other modules that it calls have not: all have
+  `Simulated`;
 * two shared arrays made on one source line are one array: kernels make each on a line of its own;
 * integer overflow and invalid operations warn in each simulated thread: they are what is meant, so they are silent;
 * array arguments are copied in and out of every launch, so aliases would part: `Flat` goes through as it is;
@@ -36,6 +38,17 @@ def i8(value: Any) -> Any:
 def s32(value: Any) -> Any:
     """The low 32 bits, signed."""
     return np.uint32(int(value) & 0xFFFFFFFF).view(np.int32)
+
+
+class Simulated:
+    """numba.cuda, with what the kernel that runs has of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        from numba import cuda
+        from numba.cuda.simulator import kernel
+
+        running = kernel._get_kernel_context()
+        return getattr(running if hasattr(running, name) else cuda, name)
 
 
 class Flat:

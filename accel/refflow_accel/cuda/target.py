@@ -18,6 +18,7 @@ from typing import Any
 from refflow.errors import BackendError
 
 from ..scalar.instantiate import Python, instantiate
+from .simulator import Simulated
 
 SUPPORTED = "0.30.4"
 ARCHITECTURES = ((7, 0), (8, 0), (9, 0))  # what the gate compiles for; CUDA 13's libNVVM no longer knows the first
@@ -39,8 +40,9 @@ def _numba_cuda() -> Any:
     return cuda
 
 
-cuda: Any = _numba_cuda()
-SIMULATED: bool = bool(cuda.core.config.ENABLE_CUDASIM)
+_found: Any = _numba_cuda()
+SIMULATED: bool = bool(_found.core.config.ENABLE_CUDASIM)
+cuda: Any = Simulated() if SIMULATED else _found
 
 
 # --- compilation ------------------------------------------------------------------------------------------------------
@@ -96,12 +98,27 @@ def ptx(
         return {cc: "\n".join(library.get_asm_strs(cc=cc)) for cc in architectures()}
 
 
-def kernel(function: Callable[..., Any], signature: tuple[Any, ...], bounds: int | None = None) -> Any:
-    """The kernel to launch: ``kernel(...)[grid, block, stream](*arguments)``."""
+def kernel(
+    function: Callable[..., Any], signature: tuple[Any, ...], bounds: int | None = None, mark: str | None = None
+) -> Any:
+    """The kernel to launch: ``kernel(...)[grid, block, stream](*arguments)``; one with a mark is kept (ACC-CUDA-CACHE)."""
     if SIMULATED:
         return cuda.jit(function)
-    # lto: nvJitLink would compile the IR once more, with contraction as its own default.
-    return cuda.jit(cuda.types.void(*signature), lto=False, launch_bounds=bounds)(function)
+    from . import kept
+
+    found = None if mark is None else kept.find(mark, signature)
+    if found is None:
+        # lto: nvJitLink would compile the IR once more, with contraction as its own default.
+        made = cuda.jit(cuda.types.void(*signature), lto=False, launch_bounds=bounds)(function)
+        if mark is not None:
+            kept.keep(mark, next(iter(made.overloads.values())))
+        return made
+    found.bind()
+    made = cuda.jit(lto=False, launch_bounds=bounds)(function)
+    made.add_overload(found, signature)
+    made._specialized = True  # for the one signature, as Numba's decorator leaves it
+    made.disable_compile()
+    return made
 
 
 def device(function: Any) -> Any:
@@ -115,6 +132,11 @@ def device(function: Any) -> Any:
 def pointer(element: Any) -> Any:
     """The type of a kernel's array argument: an address, to be indexed by u32; kernels keep their own bounds."""
     return None if SIMULATED else cuda.types.CPointer(element)
+
+
+def record(made: Any, fields: tuple[Any, ...]) -> Any:
+    """The type of a kernel's argument that is a named tuple; it is passed by its fields, one after the other."""
+    return None if SIMULATED else cuda.types.BaseTuple.from_types(fields, made)
 
 
 class Cuda:

@@ -1,8 +1,8 @@
 """Compiled programs: a graph's call, carried out natively from its second time on.
 
-Implements ACC-PROGRAM and ACC-CUDA-PROGRAM of spec/text/acceleration.md, as far as they are one.  The first call is the
-interpreter's, recorded; what it asked of the back end goes through the passes, and later calls are a runner's: `native`
-on the CPU, `cuda.program` on CUDA.  Data that a runner refuses are the interpreter's again, which raises the error.
+Implements ACC-PROGRAM, ACC-EXCHANGE and ACC-CUDA-PROGRAM of spec/text/acceleration.md, as far as they are one.  The first
+call is the interpreter's, recorded; what it asked of the back end goes through the passes, and later calls are a runner's:
+`native` on the CPU, `cuda.program` on CUDA.  Data that a runner refuses are the interpreter's again, which raises the error.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+from zlib import crc32
 
 from refflow.graph.execute import carry_out, execute, numbered
 from refflow.graph.logical import LogicalGraph
@@ -17,6 +18,7 @@ from refflow.ir import Value
 from refflow.kernels import Array, Backend
 from refflow.state import Override, settings
 
+from .exchange import RecordingWorld, all_can_compile, alone, enter_history
 from .local import LocalCall, LocalProgram, RecordingBackend, Results, Where
 from .passes import optimized
 
@@ -47,6 +49,7 @@ class CompiledProgram:
         self._make, self._passes = runner, passes
         self._recorded: Recorded | None = None
         self._native: Runner | None = None
+        self._mark = crc32(str(graph).encode())  # the same in every process
         self._interpreted = False  # whether the interpreter must do it for ever
 
     def __call__(self, inputs: Sequence[Value], scalars: Sequence[float]) -> Done:
@@ -58,6 +61,8 @@ class CompiledProgram:
         if self._native is None:
             recorded = self._recorded
             self._native = self._make(recorded.program, recorded.given, recorded.results, self.backend)
+        if not alone():
+            enter_history(self.graph, self._mark, scalars)
         done = self._native(self.graph, inputs, scalars)
         return execute(self.graph, inputs, scalars) if done is None else done  # bad data: the kernels of the reference tell
 
@@ -81,9 +86,10 @@ class CompiledProgram:
         arrays = [given[where] for where in alone.values()]
         recorder = RecordingBackend(self.backend, arrays, (generator.next_global, generator.next_local))
         backends = {type: recorder if one is self.backend else one for type, one in settings().backends.items()}
-        with Override(backends=backends):
+        world = settings().world
+        with Override(backends=backends, world=RecordingWorld(world, recorder)):
             outputs, updates = carry_out(graph, seen_inputs, seen_state, seen_scalars)
-        if recorder.looked:
+        if not all_can_compile(recorder):
             self._interpreted = True
             return outputs, updates
         made: dict[tuple[str, int], Value] = {("output", i): value for i, value in enumerate(outputs)}

@@ -2,7 +2,8 @@
 
 Implements ACC-RECORD of spec/text/acceleration.md.  What the interpreter of graphs asks of the back end while it carries
 a graph out is written down; boxing, micro-steps and the ranks of this process are in it like anything else.  Everything
-above the kernels depends on metas only, so the same list serves every later call.
+above the kernels depends on metas only, so the same list serves every later call.  What processes send each other is in it
+too (`exchange`, ACC-EXCHANGE).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from refflow.kernels import Array, Backend, Kernel
 
 Where = tuple[str, int, int]  # "input", "scalar" or "variable"; its index; the rank
 Results = Mapping[tuple[str, int], tuple[Meta, dict[int, int]]]  # of "output" or "update", index: meta, number by rank
+EXCHANGE = "exchange"  # the name of a call that sends arrays to other processes and receives theirs
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,11 @@ class LocalCall:
     def random(self) -> bool:
         """Whether the call draws numbers."""
         return "stream" in self.attrs
+
+    @property
+    def effect(self) -> bool:
+        """Whether other processes take part: such calls stay, in their order, whoever reads what they give."""
+        return self.name == EXCHANGE
 
 
 @dataclass(eq=False)
@@ -66,11 +73,12 @@ class RecordingBackend:
     def __init__(self, inner: Backend, given: list[Array], ordinals: tuple[int, int]) -> None:
         self.name = inner.name
         self.program = LocalProgram([], [])
-        self.looked = False  # whether somebody read numbers, which another call might read differently
+        self.told = False  # whether other processes told something that another call might be told differently
         self._inner = inner
         self._ordinals = ordinals
         self._number: dict[int, int] = {}
         self._alive: list[Any] = []  # so that no two arrays ever have one id
+        self._read: list[tuple[Array, int]] = []  # host copies, of which array each, that nobody has sent
         for array in given:
             self._enter(array)
 
@@ -105,12 +113,34 @@ class RecordingBackend:
 
     def from_host(self, array: Array) -> Array:
         made: Array = self._inner.from_host(array)
+        if id(array) in self._number:  # it was received
+            self._name(made, self._number[id(array)])
         return made
 
     def to_host(self, array: Array) -> Array:
-        self.looked = True
         host: Array = self._inner.to_host(array)
+        self._read.append((host, self.number(array)))
         return host
+
+    @property
+    def looked(self) -> bool:
+        """Whether somebody read numbers, which another call might read differently; who sends them does not look."""
+        return self.told or bool(self._read)
+
+    def sent(self, host: Array) -> int:
+        """The number of the array of which `host` is the copy, made to be sent."""
+        index = next(i for i, (copy, _) in enumerate(self._read) if copy is host)
+        number = self._read.pop(index)[1]
+        self._name(host, number)
+        return number
+
+    def received(self, host: Array) -> int:
+        """A number for an array that another process sent."""
+        return self._enter(host)
+
+    def _name(self, array: Array, number: int) -> None:
+        self._alive.append(array)
+        self._number[id(array)] = number
 
     def shape(self, array: Array) -> tuple[int, ...]:
         return self._inner.shape(array)

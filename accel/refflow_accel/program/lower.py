@@ -20,8 +20,9 @@ from ..chains import Chain
 from ..cpu.abi import Call, Entry, address, parts, word
 from ..cpu.chain import apply_chain
 from ..cpu.registry import NATIVE, VIEWS
+from .exchange import exchange
 from .layout import Span, place
-from .local import LocalCall, LocalProgram
+from .local import EXCHANGE, LocalCall, LocalProgram
 from .passes import CHAIN
 
 Array = np.ndarray[Any, Any]
@@ -56,7 +57,7 @@ class Row:
 
 @dataclass(eq=False)
 class HostStep:
-    """A reference kernel between rows: operands and results as (base, offset, example array)."""
+    """A reference kernel, or an exchange with other processes, between rows: operands and results as (base, offset, example array)."""
 
     kernel: Callable[..., Any]
     call: LocalCall
@@ -171,7 +172,8 @@ class Lowering(Call):
         """A step of the host, its results in arrays of their own."""
         at = len(self.out.items)
         results = [self.empty(self._program.arrays[n].shape, self._program.arrays[n].dtype) for n in call.outputs]
-        kernel = partial(step_by_step, self._backend) if call.name == CHAIN else self._backend.kernel(call.name)
+        special: dict[str, Callable[..., Any]] = {CHAIN: partial(step_by_step, self._backend), EXCHANGE: exchange}
+        kernel = special.get(call.name) or self._backend.kernel(call.name)
         step = HostStep(kernel, call, [], [])
         for arrays, into in ((operands, step.operands), (results, step.results)):
             for array in arrays:

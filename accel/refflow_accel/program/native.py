@@ -1,6 +1,6 @@
 """The native form of a local program: rows of kernels, one arena, and the arrays that come and go with each call.
 
-Implements ACC-PROGRAM and ACC-ARENA of spec/text/acceleration.md.
+Implements ACC-PROGRAM, ACC-ARENA and ACC-EXCHANGE of spec/text/acceleration.md.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from refflow.numerics import cast
 from refflow.state import settings
 
 from ..cpu.abi import address, run
+from .exchange import anybody_refused
 from .layout import ALIGN
 from .local import LocalCall, LocalProgram, Results, Where
 from .lower import HostStep, Lowering, Row, arena
@@ -119,13 +120,7 @@ class Native:
         known = self._address
         marks = tuple([known[id(a)] if id(a) in known else address(a) for a in moving])
         here = dict(zip(self._moving, moving, strict=True))
-        try:
-            for segment in self._pointed(marks):
-                if isinstance(segment, HostStep):
-                    self._on_host(segment, here)
-                elif run(segment) != -1:
-                    return None
-        except DataError:  # chains may have put it before what comes first in the program
+        if self._refused(self._pointed(marks), here):
             return None
         generator = settings().generator
         generator.next_global += graph.draws[0]
@@ -142,6 +137,22 @@ class Native:
             else:
                 updates[index] = value
         return outputs, updates
+
+    def _refused(self, segments: Sequence[Any], here: Mapping[int, Array]) -> bool:
+        """Carries out rows and host steps; whether a kernel of any process refused its data (ERR-AGREED).
+
+        The others wait for what this process sends.  So if its own data are bad it computes no more, and sends zeros.
+        """
+        refused = False
+        for segment in segments:
+            if not isinstance(segment, HostStep):
+                refused = refused or run(segment) != -1
+            elif segment.call.effect or not refused:
+                try:
+                    self._on_host(segment, here, refused)
+                except DataError:
+                    refused = True
+        return anybody_refused(refused)
 
     def _feed(self, inputs: Sequence[Value], scalars: Sequence[float]) -> None:
         """What is copied into place: inputs, scalars that changed, seed and stream of every draw."""
@@ -209,14 +220,15 @@ class Native:
             self._bound[marks] = words, [s if isinstance(s, HostStep) else rows[s[0] : s[1]] for s in self._segments]
         return self._bound[marks][1]
 
-    def _on_host(self, step: HostStep, here: Mapping[int, Array]) -> None:
+    def _on_host(self, step: HostStep, here: Mapping[int, Array], zeros: bool = False) -> None:
         """A reference kernel on what the rows before it left, its results where the rows after it look."""
         attrs = step.call.attrs
         if step.call.random:
             generator = settings().generator
             first = (generator.next_global, generator.next_local)[attrs["stream"] % 2]
             attrs = {**attrs, "seed": generator.seed, "stream": attrs["stream"] + 2 * first}
-        made = step.kernel(*[self._array(place, here) for place in step.operands], **attrs)
+        operands = [self._array(place, here) for place in step.operands]
+        made = step.kernel(*map(np.zeros_like, operands) if zeros else operands, **attrs)
         for place, result in zip(step.results, made if isinstance(made, tuple) else (made,), strict=True):
             self._array(place, here)[...] = result
 

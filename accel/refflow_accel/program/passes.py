@@ -1,7 +1,8 @@
 """Passes on local programs: constants, products written transposed, and elementwise chains.
 
 Implements ACC-FOLD, ACC-TRANSPOSED and ACC-FUSE of spec/text/acceleration.md.  Each is a function from program to
-program that changes no bit: the same kernels see the same numbers in the same order.
+program that changes no bit: the same kernels see the same numbers in the same order.  Exchanges with other processes stay,
+one after the other as they were recorded, so that all processes keep making the same ones (ACC-EXCHANGE).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def fold_constants(program: LocalProgram, uniform: Callable[[Array], Array] = un
     constants = set(program.constants)
     calls = []
     for call in program.calls:
-        if call.random or not constants.issuperset(call.inputs):
+        if call.random or call.effect or not constants.issuperset(call.inputs):
             calls.append(call)
         else:
             constants.update(call.outputs)
@@ -74,7 +75,7 @@ def drop_unused(program: LocalProgram) -> LocalProgram:
     needed = set(program.results)
     calls = []
     for call in reversed(program.calls):
-        if not needed.isdisjoint(call.outputs):
+        if call.effect or not needed.isdisjoint(call.outputs):
             needed.update(call.inputs)
             calls.append(call)
     return replace(program, calls=calls[::-1])
@@ -134,9 +135,11 @@ class _Groups:
         self.group: dict[int, int] = {}  # call -> group
         self.fitting = {i for i, call in enumerate(program.calls) if fits(program, call)}
         self.before: dict[int, int] = {}  # group -> the groups it depends on, however far
+        last: list[int] = []  # the exchange before: the next comes after it
         for i, call in enumerate(program.calls):
             sources = [self.group[self.makers[n]] for n in dict.fromkeys(call.inputs) if n in self.makers]
-            sources = list(dict.fromkeys(sources))
+            sources = list(dict.fromkeys(sources + last if call.effect else sources))
+            last = [i] if call.effect else last
             if i in self.fitting:
                 joined = next((g for g in reversed(sources) if self._may_join(g, i, sources)), None)
                 if joined is not None:

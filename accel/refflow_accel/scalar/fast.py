@@ -9,12 +9,16 @@ its error round alike, so none of this is part of a definition.  Polynomials: po
 from __future__ import annotations
 
 from .dialect import F32, F64, INF64, NAN64, Truth, bits64, f64, from64, muladd, sqrt64
-from .polynomials import COS, ERF, EXP, EXPM1, LOG, LOG_THIRD, SIN, TAIL, TAIL_SCALE, TANH
+from .polynomials import COS, ERF, ERF_NEAR, EXP, EXPM1, LOG, LOG_THIRD, SIN, TAIL, TAIL_SCALE, TANH
 from .tables import MAGIC
 
 PER_LN2 = 1.4426950408889634
 LN2 = 0.6931471805599453
-SQRT_HALF = 0x3FE6A09E667F3BCD  # bits of sqrt(1/2)
+HALF_BITS = 0x3FE6A09E667F3BCD  # of sqrt(1/2)
+SQRT_HALF = 0.7071067811865476
+SQRT2 = 1.4142135623730951
+TWICE_DENSITY = 0.7978845608028654  # sqrt(2 / pi)
+CLOSE = 2.0**-21  # a few roundings of float32
 BIASED = 1023 << 52
 FRACTION = 0xFFFFFFFFFFFFF
 WHOLE = 4503599627370496.0  # 2^52
@@ -32,7 +36,7 @@ def _exp(c: F64) -> F64:
     s = r * r
     p = muladd(
         r,
-        muladd(s, muladd(s, muladd(s, EXP[7], EXP[5]), EXP[3]), EXP[1]),
+        muladd(s, muladd(s, muladd(s, muladd(s, EXP[9], EXP[7]), EXP[5]), EXP[3]), EXP[1]),
         muladd(s, muladd(s, muladd(s, muladd(s, EXP[8], EXP[6]), EXP[4]), EXP[2]), EXP[0]),
     )
     return from64(bits64(p) + (bits64(t) << 52))
@@ -89,9 +93,9 @@ def tanh(x32: F32) -> F64:
 
 def _log(c: F64) -> F64:
     """Return the logarithm of a positive normal float64: e ln 2 + 2 atanh(s), s = (m - 1)/(m + 1), m near 1."""
-    shifted = bits64(c) - SQRT_HALF + BIASED
+    shifted = bits64(c) - HALF_BITS + BIASED
     e = from64(((shifted >> 52) & 0xFFF) | WHOLE_BITS) - (WHOLE + 1023.0)
-    m = from64((shifted & FRACTION) + SQRT_HALF)
+    m = from64((shifted & FRACTION) + HALF_BITS)
     s = (m - 1.0) / (m + 1.0)
     z = s * s
     return muladd(e, LN2, s * muladd(z, _atanh(z), 2.0))
@@ -113,9 +117,9 @@ def log1p(x32: F32) -> F64:
     """log(1 + x): as log, but where 1 + x lies in [sqrt(1/2), sqrt(2)), m - 1 is x itself."""
     x = f64(x32)
     c = 1.0 + x
-    shifted = bits64(c) - SQRT_HALF + BIASED
+    shifted = bits64(c) - HALF_BITS + BIASED
     e = from64(((shifted >> 52) & 0xFFF) | WHOLE_BITS) - (WHOLE + 1023.0)
-    m = from64((shifted & FRACTION) + SQRT_HALF)
+    m = from64((shifted & FRACTION) + HALF_BITS)
     d = x if e == 0.0 else m - 1.0
     s = d / (2.0 + d)
     z = s * s
@@ -154,11 +158,8 @@ def erf(x32: F32) -> F64:
     return c * muladd(q, muladd(w, p3, p2), muladd(w, p1, p0))
 
 
-def gelu(x32: F32) -> F64:
-    """x Phi(x): Phi(-t) = exp(-t^2/2) P(u) / (t + 4), u = (t - 4)/(t + 4)."""
-    x = f64(x32)
-    a = -x if x < 0.0 else x
-    t = 15.0 if a > 15.0 else a
+def _tail(t: F64) -> tuple[F64, F64]:
+    """Return exp(-t^2/2) and Phi(-t) = exp(-t^2/2) P(u) / (t + 4), u = (t - 4)/(t + 4), for 0 <= t <= 15."""
     inverse = 1.0 / (t + TAIL_SCALE)
     u = (t - TAIL_SCALE) * inverse
     q = u * u
@@ -167,8 +168,47 @@ def gelu(x32: F32) -> F64:
     p1 = muladd(w, muladd(w, muladd(w, TAIL[13], TAIL[9]), TAIL[5]), TAIL[1])
     p2 = muladd(w, muladd(w, muladd(w, TAIL[14], TAIL[10]), TAIL[6]), TAIL[2])
     p3 = muladd(w, muladd(w, TAIL[11], TAIL[7]), TAIL[3])
-    tail = _exp(-0.5 * (t * t)) * (muladd(q, muladd(u, p3, p2), muladd(u, p1, p0)) * inverse)
+    e = _exp(-0.5 * (t * t))
+    return e, e * (muladd(q, muladd(u, p3, p2), muladd(u, p1, p0)) * inverse)
+
+
+def gelu(x32: F32) -> F64:
+    """x Phi(x) by the tail of the normal distribution."""
+    x = f64(x32)
+    a = -x if x < 0.0 else x
+    tail = _tail(15.0 if a > 15.0 else a)[1]
     return (-15.0 if x < -15.0 else x) * (tail if x < 0.0 else 1.0 - tail)
+
+
+def gelu_terms(x32: F32, y32: F32, z32: F32) -> tuple[F64, F64, F64]:
+    """gelu(x), erf(y) and exp(z), the last two by their distance from x / sqrt(2) and -x^2/2 where that is small.
+
+    With h = |y| sqrt(2) - t, Phi(-t - h) = Phi(-t) - phi(t) h to 2^-44; below 1/2, erf(y) is an odd polynomial.
+    """
+    x = f64(x32)
+    y = f64(y32)
+    z = f64(z32)
+    a = -x if x < 0.0 else x
+    t = 15.0 if a > 15.0 else a
+    e, tail = _tail(t)
+    b = -y if y < 0.0 else y
+    b = 15.0 * SQRT_HALF if b > 15.0 * SQRT_HALF else b
+    h = muladd(b, SQRT2, -t)
+    s = b * b
+    q = s * s
+    near = b * muladd(
+        s,
+        muladd(q, muladd(q, ERF_NEAR[5], ERF_NEAR[3]), ERF_NEAR[1]),
+        muladd(q, muladd(q, muladd(q, ERF_NEAR[6], ERF_NEAR[4]), ERF_NEAR[2]), ERF_NEAR[0]),
+    )
+    far = muladd(TWICE_DENSITY * e, h, 1.0 - 2.0 * tail)
+    far = far if (h if h > 0.0 else -h) <= t * CLOSE else NAN64
+    r = near if b < 0.5 else far
+    d = (-112.5 if z < -112.5 else z) + 0.5 * (t * t)
+    d = d if (d if d > 0.0 else -d) < 32.0 * CLOSE else NAN64
+    power = e * muladd(d, muladd(d, 0.5, 1.0), 1.0)
+    g = (-15.0 if x < -15.0 else x) * (tail if x < 0.0 else 1.0 - tail)
+    return g, -r if y < 0.0 else r, power
 
 
 def rsqrt(x32: F32) -> F64:

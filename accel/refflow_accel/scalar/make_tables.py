@@ -138,9 +138,13 @@ def _log_kernel(z: Any) -> Any:
     return (mp.atanh(s) / s * 2 - 2) / z if s else mp.mpf(2) / 3
 
 
-def _erf_kernel(w: Any) -> Any:
-    x = mp.sqrt((w + 1) * 8)
+def _near_kernel(z: Any) -> Any:
+    x = mp.sqrt(z)
     return mp.erf(x) / x if x else 2 / mp.sqrt(mp.pi)
+
+
+def _erf_kernel(w: Any) -> Any:
+    return _near_kernel((w + 1) * 8)
 
 
 def _tail_kernel(u: Any) -> Any:
@@ -166,12 +170,13 @@ TAIL_SCALE = 4.0
 TAIL_REACH = 15.0
 HALF_LN2 = 0.34658
 POLYNOMIALS: dict[str, tuple[Callable[[Any], Any], Any, Any, int]] = {
-    "EXP": (mp.exp, -HALF_LN2, HALF_LN2, 8),
+    "EXP": (mp.exp, -HALF_LN2, HALF_LN2, 9),
     "EXPM1": (_expm1_kernel, -HALF_LN2, HALF_LN2, 8),
     "TANH": (_tanh_kernel, 0.0, 0.1226, 6),
     "LOG": (_log_kernel, 0.0, 0.02945, 4),
     "LOG_THIRD": (_log_kernel, 0.0, 0.1112, 6),
     "ERF": (_erf_kernel, -1.0, 1.0, 21),
+    "ERF_NEAR": (_near_kernel, 0.0, 0.25, 6),
     "TAIL": (_tail_kernel, -1.0, (TAIL_REACH - TAIL_SCALE) / (TAIL_REACH + TAIL_SCALE), 14),
     "SIN": (_sin_kernel, 0.0, 0.6170, 4),
     "COS": (_cos_kernel, 0.0, 0.6170, 4),

@@ -238,3 +238,23 @@ def test_a_graph_of_actors_runs_on_the_streams_of_its_plan() -> None:  # KER-STR
         x = flow.tensor(np.float32([[1, 2], [3, -4]]), placement=where, sbp=flow.sbp.broadcast)
         assert same_bits(graph(x).numpy(), (x @ x).exp().numpy())
         assert memory.named_stream("compute") is memory.named_stream("compute") is not memory.DEFAULT
+
+
+def test_memory_for_mpi_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:  # KER-WIRE, ACC-CUDA-BACKEND
+    """Behind what made the block, on whatever stream; bytes in row-major order, from the view's first element."""
+    done: list[str] = []
+    waited, synchronized = memory.Stream.wait_for, memory.Stream.synchronize
+    monkeypatch.setattr(memory.Stream, "wait_for", lambda self, other: (done.append("wait"), waited(self, other))[1])
+    monkeypatch.setattr(memory.Stream, "synchronize", lambda self: (done.append("synchronize"), synchronized(self))[1])
+    whole = BACKEND.from_host(np.arange(12, dtype=np.int16).reshape(3, 4))
+    part = BACKEND.kernel("slice_box")(whole, slices=(slice(1, 3), slice(0, 4)))
+    done.clear()
+    with BACKEND.stream("comm"):
+        wire = BACKEND.wire(part)
+    assert done == ["wait", "synchronize"] and wire.keeper.block is whole.block  # no copy of what lies in a row
+    start = memory.address_of(whole.block.view)
+    assert wire.__cuda_array_interface__["data"] == (start + 8, False) and wire.nbytes == 16
+    assert BACKEND.wire(whole.view((4, 3), (1, 4))).keeper.block is not whole.block
+    done.clear()
+    made, landing = BACKEND.landing((2, 0), np.dtype(bool))
+    assert done == ["synchronize"] and landing.keeper is made and landing.nbytes == 0

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,16 +36,22 @@ def test_without_a_device_the_error_says_what_helps(monkeypatch: pytest.MonkeyPa
         flow.backend("cuda")
 
 
+@pytest.mark.parametrize("name", ["MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"])
+def test_processes_of_a_machine_take_its_devices_in_turn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-CUDA-DEVICE
+    pytest.importorskip("numba_cuda")
+    from refflow_accel.cuda import backend
+
+    taken: list[int] = []
+    driver = SimpleNamespace(is_available=lambda: True, gpus=[None] * 3, select_device=taken.append)
+    monkeypatch.setattr(backend, "cuda", driver)
+    for other in backend.LOCAL_RANKS:
+        monkeypatch.delenv(other, raising=False)
+    backend.CudaBackend()
+    for number in ("0", "2", "4", "two"):
+        monkeypatch.setenv(name, number)
+        backend.CudaBackend()
+    assert taken == [0, 0, 2, 1, 0]
+
+
 def test_the_entry_point_names_the_back_end() -> None:  # ACC-CUDA-BACKEND
     assert 'cuda = "refflow_accel.cuda.backend:CudaBackend"' in (ROOT / "pyproject.toml").read_text()
-
-
-def test_what_else_could_move_arrays_is_only_probed(monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-CUDA-BACKEND
-    from refflow_accel.cuda import movers
-
-    monkeypatch.delenv("MPICH_GPU_SUPPORT_ENABLED", raising=False)
-    assert {mover.name for mover in movers.probe()} == {"CUDA-aware MPI", "NCCL"}
-    if "mpi4py is not" not in movers.probe()[0].detail:
-        assert not movers.probe()[0].found
-        monkeypatch.setenv("MPICH_GPU_SUPPORT_ENABLED", "1")
-        assert movers.probe()[0].found

@@ -36,8 +36,33 @@ def test_in_the_simulator_all_bits_agree(tmp_path: Path) -> None:  # ACC-GPU-CHE
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "gpu_check.json").read_text())
     assert report["passed"] and [row["passed"] for row in report["canaries"]] == [True] * 7
+    assert [row["passed"] for row in report["mpi"]] == [None] and "is set" in report["mpi"][0]["found"]
     assert report["properties"]["cases"] > 100 and report["properties"]["differences"] == []
     assert done.stdout.rstrip().endswith("PASSED")
+
+
+def test_mpi_is_asked_where_its_switch_is_set() -> None:  # ACC-GPU-CHECK, WORLD-CUDA-AWARE
+    pytest.importorskip("mpi4py")
+    path = os.pathsep.join([str(ROOT), str(ROOT / "accel"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "NUMBA_ENABLE_CUDASIM": "1", "CUDA_VISIBLE_DEVICES": ""}
+    code = "import json; from refflow_accel.cuda.through_mpi import probe; print(json.dumps(probe()))"
+
+    def asked(**variables: str) -> Any:
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env={**environment, **variables}, capture_output=True, text=True, check=True)
+        row = json.loads(done.stdout)
+        return row["passed"], row["found"]
+
+    assert asked(REFFLOW_CUDA_AWARE="0") == (None, "REFFLOW_CUDA_AWARE=0")
+    assert asked(REFFLOW_CUDA_AWARE="1") == (True, "REFFLOW_CUDA_AWARE=1")
+    passed, found = asked(REFFLOW_CUDA_AWARE="1", NUMBA_ENABLE_CUDASIM="0")
+    assert passed is False and "found no CUDA device or driver" in found
+
+
+def test_a_wrong_setting_ends_the_check(tmp_path: Path) -> None:  # ACC-GPU-CHECK, WORLD-CUDA-AWARE
+    done = run(tmp_path, 0.01, NUMBA_ENABLE_CUDASIM="1", REFFLOW_CUDA_AWARE="yes")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "gpu_check: the environment variable REFFLOW_CUDA_AWARE must be 1 or 0" in done.stderr
 
 
 def sample(**changed: Any) -> dict[str, Any]:
@@ -51,6 +76,7 @@ def sample(**changed: Any) -> dict[str, Any]:
     "changed",
     [
         {"canaries": [{"name": "fma", "passed": False}]},
+        {"mpi": [{"name": "MPI on device memory", "passed": False}]},
         {"properties": {"differences": ["sum(...)"]}},
         {"runs": [{"name": "mlp", "passed": False}]},
         {"canaries": [], "runs": []},

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ pytest.importorskip("numba_cuda")
 if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1":
     pytest.skip("the simulator has a driver", allow_module_level=True)
 
-from refflow_accel.cuda import backend, cases, gate, memory, registry, target
+from refflow_accel.cuda import backend, cases, gate, keys, memory, registry, target
 
 LIMITS = {"uint32": (0, 2**32 - 1), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
@@ -60,10 +61,23 @@ class Driver:
         return
 
 
+def leaves(value: Any) -> list[Any]:
+    """The fields of a record (or of its type), those of records in it in their place; anything else as it is."""
+    return [leaf for field in value for leaf in leaves(field)] if isinstance(value, tuple | target.cuda.types.BaseTuple) else [value]
+
+
+def fits(kind: Any, value: Any) -> bool:
+    """Whether an argument is what its type says: a number in the type's range, an address."""
+    if str(kind) in LIMITS:
+        low, high = LIMITS[str(kind)]
+        return low <= int(value) <= high
+    return not isinstance(kind, target.cuda.types.CPointer) or (type(value) is int and value >= 1 << 40)
+
+
 class Launched:
     """Takes launches: each argument goes through Numba's own marshalling."""
 
-    def __init__(self, function: Any, signature: Any, bounds: int | None) -> None:
+    def __init__(self, function: Any, signature: Any, bounds: int | None, mark: str) -> None:
         self.signature, self.bounds = signature, bounds
 
     def __getitem__(self, configuration: Any) -> Any:
@@ -79,15 +93,16 @@ class Launched:
         assert stream == 0
 
         def call(*arguments: Any) -> None:
+            kernel = SimpleNamespace(extensions=[])
+            kernel._prepare_args = partial(_Kernel._prepare_args, kernel)  # it calls itself for each field of a record
             assert len(arguments) == len(self.signature)
-            made: list[Any] = []
             for kind, value in zip(self.signature, arguments):
-                _Kernel._prepare_args(SimpleNamespace(extensions=[]), kind, value, 0, [], made)
-                if str(kind) in LIMITS:
-                    low, high = LIMITS[str(kind)]
-                    assert low <= int(value) <= high and made[-1].value == int(value)
-                elif isinstance(kind, target.cuda.types.CPointer):
-                    assert type(value) is int and value >= 1 << 40
+                made: list[Any] = []
+                kernel._prepare_args(kind, value, 0, [], made)
+                flat = list(zip(leaves(kind), leaves(value), strict=True))
+                assert len(made) == len(flat)
+                for (one, number), passed in zip(flat, made):
+                    assert fits(one, number) and (str(one) not in LIMITS or passed.value == int(number))
 
         return call
 
@@ -137,7 +152,7 @@ def test_a_launch_compiles_what_the_gate_saw(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(codegen.CUDACodeLibrary, "_ensure_cc", lambda self, cc: cc or (8, 0))
     monkeypatch.setattr(dispatcher._Kernel, "bind", lambda self: None)  # would load it
     for name, key in (
-        ("product", registry.FAMILIES["product"].gate[0]),
+        ("product", keys.KEYS["product"][0]),
         ("fold_threads", ("float32", "sum", "float32")),
     ):
         family = registry.FAMILIES[name]

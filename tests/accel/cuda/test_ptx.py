@@ -180,7 +180,7 @@ def test_link_time_optimisation_is_off() -> None:  # ACC-CUDA-COMPILE
     source = Path(target.__file__).read_text()
     calls = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Call) and ast.unparse(n.func) == "cuda.jit"]
     compiled = [call for call in calls if not (len(call.args) == 1 and not call.keywords)]  # the simulator's has none
-    assert len(compiled) == 2
+    assert len(compiled) == 3
     assert all(
         {"lto": "False"}.items() <= {k.arg: ast.unparse(k.value) for k in call.keywords}.items() for call in compiled
     )

@@ -21,7 +21,22 @@ from .. import abi
 from ..abi import Call
 from ..registry import NATIVE, kernel
 from .packing import Array, Panels, for_each_dtype, table_of
-from .tiles import COLUMNS, DEPTH, FEW, LANES, ROWS, SIZE, aligned, make_stack, make_tile, program
+from .tiles import (
+    COLUMNS,
+    DEPTH,
+    FEW,
+    LANES,
+    ROWS,
+    SIZE,
+    Leaves,
+    Panel,
+    Place,
+    Rows,
+    aligned,
+    make_stack,
+    make_tile,
+    program,
+)
 
 Shape = tuple[int, ...]
 
@@ -31,17 +46,17 @@ _slim, _small = make_tile(ROWS, True, False), make_tile(FEW, True, False)
 
 
 @njit(inline="always")
-def _tile(x, xo, xr, xk, y, yo, yk, tree, leaves, stack, out, oo, n, rows, start, height, width):
-    """A finished tile by the smallest shape that holds it: rows [start, height) of `rows` (`tiles.make_tile` has the rest)."""
-    if width > LANES:
+def _tile(x, y, leaves, place, rows):
+    """A tile by the smallest shape that holds its `rows` and the columns of its place."""
+    if place.width > LANES:
         if rows == ROWS:
-            _whole(x, xo, xr, xk, y, yo, yk, tree, 0, tree, 0, leaves, stack, 0, 1, out, oo, n, start, height, width)
+            _whole(x, y, leaves, place)
         else:
-            _low(x, xo, xr, xk, y, yo, yk, tree, 0, tree, 0, leaves, stack, 0, 1, out, oo, n, start, height, width)
+            _low(x, y, leaves, place)
     elif rows == ROWS:
-        _slim(x, xo, xr, xk, y, yo, yk, tree, 0, tree, 0, leaves, stack, 0, 1, out, oo, n, start, height, width)
+        _slim(x, y, leaves, place)
     else:
-        _small(x, xo, xr, xk, y, yo, yk, tree, 0, tree, 0, leaves, stack, 0, 1, out, oo, n, start, height, width)
+        _small(x, y, leaves, place)
 
 
 LEAVES, M, N, COLUMNS_OF, X_PACKED, X_TILE, X_ROW, X_K, Y_PACKED, Y_PANEL, Y_K, HIGH, WIDE, BATCH, HEAD = range(15)
@@ -57,27 +72,27 @@ def product(words: int, lo: int, hi: int) -> int:
     size of the batch; then where each matrix of x begins, where each of y, and the tree.
     """
     x, y, out, table = array(words, 0), array(words, 1), array(words, 2), abi.i64s(words, 3)  # type: ignore[name-defined]  # noqa: F821
-    m, n, columns, batch, leaves = table[M], table[N], table[COLUMNS_OF], table[BATCH], table[LEAVES]
+    m, n, columns, batch = table[M], table[N], table[COLUMNS_OF], table[BATCH]
     xr, xk, yk, high, wide = table[X_ROW], table[X_K], table[Y_K], table[HIGH], table[WIDE]
     xbase = aligned(x) if table[X_PACKED] else 0
     ybase = aligned(y) if table[Y_PACKED] else 0
     tiles, panels = (m + ROWS - 1) // ROWS, (n + columns - 1) // columns
     across = (panels + wide - 1) // wide
     blocks = (tiles + high - 1) // high * across
-    tree, stack = table[HEAD + 2 * batch :], _stack(out)
+    leaves = Leaves(table[HEAD + 2 * batch :], 0, table[LEAVES], _stack(out), 0, True)
     for task in range(lo, hi):
         g, block = task // blocks, task % blocks
         i, j = block // across * high, block % across * wide
         for t in range(j, min(panels, j + wide)):
-            yo, width = ybase + table[HEAD + batch + g] + t * table[Y_PANEL], min(columns, n - t * columns)
+            panel, width = Panel(y, ybase + table[HEAD + batch + g] + t * table[Y_PANEL], yk), min(columns, n - t * columns)
             for p in range(i, min(tiles, i + high)):
                 height = min(ROWS, m - p * ROWS)
                 rows = ROWS if height > FEW else FEW
                 # A tile that hangs over moves up, so that it reads only rows that exist; panels have room for it.
                 up = 0 if table[X_PACKED] else max(0, p * ROWS + rows - m)
-                xo = xbase + table[HEAD + g] + p * table[X_TILE] - up * xr
-                oo = (g * m + p * ROWS - up) * n + t * columns
-                _tile(x, xo, xr, xk, y, yo, yk, tree, leaves, stack, out, oo, n, rows, up, up + height, width)
+                left = Rows(x, xbase + table[HEAD + g] + p * table[X_TILE] - up * xr, xr, xk)
+                place = Place(out, (g * m + p * ROWS - up) * n + t * columns, n, up, up + height, width)
+                _tile(left, panel, leaves, place, rows)
     return 0
 
 
@@ -149,7 +164,7 @@ def plan(xshape: Shape, xbytes: Shape, yshape: Shape, ybytes: Shape, size: int, 
         m, batch = m * math.prod(xshape[:-2]), ()  # one matrix for all: the batch is more rows
         xshape, xstrides, yshape, ystrides = (m, k), xstrides[-2:], (k, n), ystrides[-2:]
     count, columns = math.prod(batch), COLUMNS if size < 8 else LANES
-    left, xs, xtile, xr, xk = _left(batch, xshape, xstrides, n)
+    left, xs, xtile, xr, xk = _left(batch, xshape, xstrides, n, size)
     right, ys, ypanel, yk = _right(batch, yshape, ystrides, m, columns)
     high, wide = _block(count, -(-m // ROWS), -(-n // columns), k * size, threads)
     tree = program(k)
@@ -174,11 +189,11 @@ def _begins(shape: Shape, strides: Shape) -> Array:
     return begins
 
 
-def _left(batch: Shape, shape: Shape, strides: Shape, n: int) -> tuple[Panels | None, Array, int, int, int]:
+def _left(batch: Shape, shape: Shape, strides: Shape, n: int, size: int) -> tuple[Panels | None, Array, int, int, int]:
     """x as it lies, or in panels; where its matrices begin, and the steps to the next tile of rows, row and k."""
     (m, k), (row, step) = shape[-2:], strides[-2:]
     begins = _begins(shape[:-2], strides[:-2])
-    if not _pack_left(m, k, step, n):
+    if not _pack_left(m, k, step, n, size):
         return None, np.broadcast_to(begins, batch), ROWS * row, row, step
     panels = Panels(begins, m, k, ROWS, ROWS, row, 0, step, k)
     return panels, np.broadcast_to(panels.places, batch), ROWS * k, 1, ROWS
@@ -194,9 +209,16 @@ def _right(batch: Shape, shape: Shape, strides: Shape, m: int, columns: int) -> 
     return panels, np.broadcast_to(panels.places, batch), columns * k, columns
 
 
-def _pack_left(m: int, k: int, step: int, n: int) -> bool:
-    """Rows are read where they lie, except where there is no tile of rows that exist, or each k is a page away."""
-    return (m < ROWS and m != FEW) or (step != 1 and k >= 512 and n >= 512)
+WAYS, AGAIN = 8, 1 << 16  # of a second-level cache of 1 MiB: lines in one place, bytes after which places come again
+
+
+def _pack_left(m: int, k: int, step: int, n: int, size: int) -> bool:
+    """Rows are read where they lie, except where there is no tile of rows that exist, or steps of k are too long: each to
+    another page, or so many to so few places of a cache that none of their lines is left for the next tile of rows."""
+    if m < ROWS and m != FEW:
+        return True
+    crowded = k * math.gcd(step * size, AGAIN) > WAYS * AGAIN
+    return step != 1 and ((k >= 512 and n >= 512) or (crowded and m > 2 * ROWS and n >= 4 * COLUMNS))
 
 
 def _pack_right(m: int, k: int, n: int) -> bool:

@@ -1,13 +1,16 @@
 """Convolutions: conv2d and its gradients as one correlation under other names of the letters.
 
 Implements ACC-CONV of spec/text/acceleration.md (NUM-CONV's bits).  Here shapes and strides become the tables that
-`correlation` works by; they are kept from call to call.
+`correlation` works by; they are kept from call to call.  A gradient to the input reads its pixels by few taps each, the
+same for pixels one stride apart, which are a correlation of their own.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -30,9 +33,16 @@ CHUNK = 512  # terms of k packed at a time
 
 @dataclass(frozen=True)
 class Plan:
-    """How a convolution is computed: the result's shape, whether and how w is packed, the table, scratch and work."""
+    """How a convolution is computed: the result's shape, and correlations that each make some of its elements."""
 
     shape: Shape
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One correlation: whether and how w is packed, the table, elements of scratch and work."""
+
     weights: Panels | None
     table: Array
     columns: int  # elements of packed columns
@@ -42,12 +52,12 @@ class Plan:
     cost: float
 
 
-def _run(call: Call, p: Plan | None, x: Array, w: Array) -> Any:
-    if p is None:
+def _run(call: Call, plan: Plan | None, x: Array, w: Array) -> Any:
+    if plan is None:
         return NotImplemented
-    out = call.empty(p.shape, x.dtype)
-    if p.tasks:
-        slack = 64 // x.itemsize
+    out = call.empty(plan.shape, x.dtype)
+    slack = 64 // x.itemsize
+    for p in plan.parts:
         factors = w if p.weights is None else p.weights.write(call, w)
         work = call.scratch((p.columns + slack,), x.dtype), call.scratch((p.stacks + slack,), x.dtype)
         bits = call.scratch((p.bits,), np.uint16)
@@ -98,12 +108,15 @@ def conv2d_filter(
     return _run(call, to_filter(x.shape, x.strides, g.shape, g.strides, x.itemsize, *key, each, here), x, g)
 
 
+# --- the letters of each convolution ------------------------------------------------------------------------------------
+
+
 @lru_cache(maxsize=256)
 def forward(
     xshape: Shape, xbytes: Shape, wshape: Shape, wbytes: Shape, size: int,
     stride: Pair, padding: Pair, dilation: Pair, groups: int,
 ) -> Plan | None:  # fmt: skip
-    """The plan of conv2d."""
+    """The plan of conv2d; None where the reference has to do it."""
     if any(s % size for s in xbytes + wbytes):
         return None
     along = zip(xshape[2:], wshape[2:], stride, padding, dilation, strict=True)
@@ -116,11 +129,10 @@ def forward(
     o = outs // max(g, 1)
     (xb, xc, xy, xx), (wo, wc, wi, wj) = (tuple(s // size for s in strides) for strides in (xbytes, wbytes))
     p, q = rows.source.shape[1], columns.source.shape[1]
-    shape = (b, outs, p, q)
-    return _plan(
-        shape, (g, c, b, o), (xc * c, xc, xb, xy, xx), (wo * o, wo, wc, wi, wj),
-        (o * p * q, p * q, outs * p * q), rows, columns, size,
-    )  # fmt: skip
+    return _plan((b, outs, p, q), Correlation(
+        (g, c, b, o), (xc * c, xc, xb, xy, xx), (wo * o, wo, wc, wi, wj),
+        (o * p * q, p * q, outs * p * q, q, 1), rows, columns, size,
+    ))  # fmt: skip
 
 
 @lru_cache(maxsize=256)
@@ -144,10 +156,10 @@ def to_input(
     o = outs // g
     (gb, gc, gy, gx), (wo, wc, wi, wj) = (tuple(s // bytes_ for s in strides) for strides in (gbytes, wbytes))
     p, q = size
-    return _plan(
-        (b, channels, p, q), (g, o, b, each), (gc * o, gc, gb, gy, gx), (wo * o, wc, wo, wi, wj),
-        (each * p * q, p * q, channels * p * q), rows, columns, bytes_,
-    )  # fmt: skip
+    return _plan((b, channels, p, q), Correlation(
+        (g, o, b, each), (gc * o, gc, gb, gy, gx), (wo * o, wc, wo, wi, wj),
+        (each * p * q, p * q, channels * p * q, q, 1), rows, columns, bytes_,
+    ), stride)  # fmt: skip
 
 
 @lru_cache(maxsize=256)
@@ -167,71 +179,159 @@ def to_filter(
     o = outs // groups
     (xb, xc, xy, xx), (gb, gc, gy, gx) = (tuple(s // bytes_ for s in strides) for strides in (xbytes, gbytes))
     p, q = size
-    return _plan(
-        (outs, each, p, q), (groups, b, each, o), (xc * each, xb, xc, xy, xx), (gc * o, gc, gb, gy, gx),
-        (o * each * p * q, each * p * q, p * q), rows, columns, bytes_,
-    )  # fmt: skip
+    return _plan((outs, each, p, q), Correlation(
+        (groups, b, each, o), (xc * each, xb, xc, xy, xx), (gc * o, gc, gb, gy, gx),
+        (o * each * p * q, each * p * q, p * q, q, 1), rows, columns, bytes_,
+    ))  # fmt: skip
 
 
-def _plan(
-    shape: Shape, letters: tuple[int, int, int, int], xs: tuple[int, ...], ws: tuple[int, ...], outs: tuple[int, int, int],
-    rows: Taps, columns: Taps, size: int,
-) -> Plan | None:  # fmt: skip
-    """The plan of `correlate` for letters (g, c, b, o); strides of x (g, c, b, y, x), w (g, o, c, i, j), out (g, o, b)."""
-    (g, c, b, o), (i, p), (j, q) = letters, rows.source.shape, columns.source.shape
-    pixels, taps = p * q, i * j
-    k = c * taps
+@dataclass(frozen=True)
+class Correlation:
+    """out[g, o, b, p, q] = the tree over (c, i, j) of w[g, o, c, i, j] * x[g, c, b, rows[i, p], columns[j, q]].
+
+    Strides are in elements, in the order of these letters; `item` is the bytes of an element.
+    """
+
+    letters: tuple[int, int, int, int]  # the sizes of g, c, b, o
+    x: Shape
+    w: Shape
+    out: Shape
+    rows: Taps
+    columns: Taps
+    item: int
+    start: int = 0  # of out
+
+    def phases(self, stride: Pair) -> Iterator[Correlation]:
+        """The outputs that lie `stride` apart, as a correlation each: of those a gradient reads by the same taps."""
+        _, _, _, line, one = self.out
+        for p, q in itertools.product(*map(range, stride)):
+            rows, columns = _every(self.rows, p, stride[0]), _every(self.columns, q, stride[1])
+            if rows.source.shape[1] and columns.source.shape[1]:
+                out = (*self.out[:3], line * stride[0], one * stride[1])
+                yield replace(self, rows=rows, columns=columns, out=out, start=p * line + q * one)
+
+
+def _every(taps: Taps, first: int, step: int) -> Taps:
+    return Taps(taps.source[:, first::step], taps.present[:, first::step])
+
+
+# --- the tables of a correlation ----------------------------------------------------------------------------------------
+
+
+def _plan(shape: Shape, correlation: Correlation, stride: Pair = (1, 1)) -> Plan | None:
+    """The plan of a correlation whose outputs read by other taps within each `stride` of them."""
     if 0 in shape:
-        return Plan(shape, None, table_of(), 0, 0, 0, 0, 0.0)
-    if k == 0 or (i > 1 and j > 1 and ws[3] != ws[4] * j):
-        return None
-    step = ws[4] if j > 1 else ws[3]
-    wide = COLUMNS if size < 8 else LANES
+        return Plan(shape, ())
+    c, taps = correlation.letters[1], correlation.rows.source.shape[0] * correlation.columns.source.shape[0]
+    return Plan(shape, tuple(map(_part, correlation.phases(stride)))) if c * taps else None
+
+
+def _part(correlation: Correlation) -> Part:
+    (g, c, b, o), xs, ws, outs = correlation.letters, correlation.x, correlation.w, correlation.out
+    rows, columns, wide = correlation.rows, correlation.columns, COLUMNS if correlation.item < 8 else LANES
+    p, q = rows.source.shape[1], columns.source.shape[1]
+    pixels = p * q
+    kept, tree = _kept(np.outer(rows.present.any(1), columns.present.any(1)).ravel(), c)
+    taps, k = len(kept), c * len(kept)
     together = _together(pixels, b, taps)
     images, panels = -(-b // together), -(-together * pixels // wide)
-    words, vectors = panels * (wide // LANES), wide // LANES
     source, exists = _reads(rows, columns, together, xs)
-    shifts, bits, sources = _vectors(source, exists, words)
-    tap_words = -(-taps // LANES)
-    tap_shifts, tap_bits, _ = _vectors(source.T, exists.T, tap_words)
-    by_taps = (shifts == SCATTERED).any() and not (tap_shifts == SCATTERED).any() and taps >= BLOCK
-    if not by_taps:
-        tap_shifts = tap_bits = np.zeros(0, np.int64)
-    else:
-        sources = np.zeros(0, np.int64)
-        room_for = panels * wide - len(tap_bits)  # columns past the last
-        tap_shifts, tap_bits = (np.pad(part, ((0, room_for), (0, 0))) for part in (tap_shifts, tap_bits))
-    bits = bits.reshape(taps, panels, vectors).swapaxes(0, 1)
-    missing = np.array([not exists[:, at : at + wide].all() for at in range(0, panels * wide, wide)])
-    begins = np.arange(g) * ws[0]
-    weights = None
-    steps = (ROWS * ws[1], ws[1], step)
-    if o < ROWS or (c > 1 and ws[2] != step * taps):
-        weights = Panels(begins, o, k, ROWS, ROWS, ws[1], ws[2], step, taps)
-        begins, steps = weights.places, (ROWS * k, 1, ROWS)
-    tree = program(k)
+    reading = _reading(source[kept], exists[kept], panels, wide)
+    weights, begins, steps = _weights(np.arange(g) * ws[0], o, c, ws, kept, columns.source.shape[0])
+    places = _places(outs, together, p, q)
     chunks, levels, room = _chunks(tree)
     units = g * images * panels
-    tasks = min(units, 16)
+    tasks, tiles = min(units, 16), -(-o // ROWS)
     numbers = {
         "groups": g, "images": images, "together": together, "batch": b, "pixels": pixels, "taps": taps, "units": units, "tasks": tasks,
-        "columns": wide, "vectors": vectors, "words": words, "rows": o, "k": k, "x_group": xs[0], "x_batch": xs[2],
-        "x_channel": xs[1], "w_packed": int(weights is not None), "w_tile": steps[0], "w_row": steps[1], "w_k": steps[2],
-        "out_group": outs[0], "out_row": outs[1], "out_batch": outs[2], "chunks": len(chunks), "levels": levels, "room": room,
-        "by_taps": int(by_taps), "tap_words": tap_words,
+        "columns": wide, "vectors": wide // LANES, "words": panels * (wide // LANES), "rows": o, "k": k,
+        "x_group": xs[0], "x_batch": xs[2], "x_channel": xs[1],
+        "w_packed": int(weights is not None), "w_tile": steps[0], "w_row": steps[1], "w_k": steps[2],
+        "out_start": correlation.start, "out_group": outs[0], "out_row": outs[1], "out_batch": outs[2],
+        "chunks": len(chunks), "levels": levels, "room": room,
+        "by_taps": int(reading["tap_shifts"].size > 0), "tap_words": -(-taps // LANES), "scattered": int(places.size > 0),
     }  # fmt: skip
+    lists = {"w_begins": begins, "chunk_list": chunks, **reading, "places": places, "tree": tree}
     at = len(FIELDS)
-    lists = {
-        "w_begins": begins, "chunk_list": chunks, "missing": missing, "shifts": shifts, "bits": bits, "sources": sources,
-        "tap_shifts": tap_shifts, "tap_bits": tap_bits, "tree": tree,
-    }  # fmt: skip
     for name, part in lists.items():
         numbers[name], at = at, at + part.size
     table = table_of(*(numbers[name] for name in FIELDS), *lists.values())
-    tiles = -(-o // ROWS)
     stacks = tasks * levels * SIZE * (tiles if len(chunks) > 1 else 1)
     cost = units * wide * k * (ROWS * tiles / 50 + 0.5) / tasks
-    return Plan(shape, weights, table, tasks * room * wide, stacks, tasks * room * vectors, tasks, cost)
+    return Part(weights, table, tasks * room * wide, stacks, tasks * room * (wide // LANES), tasks, cost)
+
+
+def _kept(read: Array, channels: int) -> tuple[Array, Array]:
+    """The taps to multiply by, those that some output reads; and the tree over them, with a term in each leaf.
+
+    An absent tap leaves a chain as it is, and so does one that is left out; a leaf of nothing would be -0, as is one of
+    an absent tap.
+    """
+    whole, taps = program(channels * len(read)), len(read)
+    ends = np.cumsum(whole[:, 0])
+    begins = ends - whole[:, 0]
+    read = read.copy()
+    while True:
+        before = np.concatenate([[0], np.cumsum(np.tile(read, channels))])
+        terms = before[ends] - before[begins]
+        if terms.all():
+            return np.flatnonzero(read), np.stack([terms, whole[:, 1]], 1)
+        read[begins[terms == 0][0] % taps] = True
+
+
+def _weights(
+    begins: Array, rows: int, channels: int, ws: Shape, kept: Array, taps_j: int
+) -> tuple[Panels | None, Array, tuple[int, int, int]]:
+    """w as it lies, or in panels; where its groups begin, and the steps to the next tile of rows, row and k."""
+    of_taps = kept // taps_j * ws[3] + kept % taps_j * ws[4]
+    of_k = (np.arange(channels)[:, None] * ws[2] + of_taps).ravel()
+    if rows >= ROWS and _even(of_k):
+        return None, begins + of_k[0], (ROWS * ws[1], ws[1], _step(of_k))
+    if _even(of_taps):
+        panels = Panels(begins + of_taps[0], rows, of_k.size, ROWS, ROWS, ws[1], ws[2], _step(of_taps), len(kept))
+    else:
+        panels = Panels(begins, rows, of_k.size, ROWS, ROWS, ws[1], listed=of_k)
+    return panels, panels.places, (ROWS * of_k.size, 1, ROWS)
+
+
+def _step(places: Array) -> int:
+    return int(places[1] - places[0]) if places.size > 1 else 0
+
+
+def _even(places: Array) -> bool:
+    return bool((np.diff(places) == _step(places)).all())
+
+
+def _places(outs: Shape, together: int, p: int, q: int) -> Array:
+    """Where the columns of an image go; nothing if one after the other."""
+    images, lines, pixels = (np.arange(n) * step for n, step in zip((together, p, q), outs[2:], strict=True))
+    places = (images[:, None, None] + lines[:, None] + pixels).ravel()
+    return places[:0] if (places == np.arange(places.size)).all() else places
+
+
+def _reading(source: Array, exists: Array, panels: int, wide: int) -> dict[str, Array]:
+    """What packing reads, of tables (taps, columns): vectors of columns at a time, or of taps where only those lie together.
+
+    missing: whether a panel lacks a tap.  shifts, bits, sources: `_vectors` of columns; bits by panel, tap and vector.
+    tap_shifts, tap_bits: `_vectors` of taps, by column.
+    """
+    taps, words = len(source), panels * (wide // LANES)
+    shifts, bits, sources = _vectors(source, exists, words)
+    tap_shifts, tap_bits, _ = _vectors(source.T, exists.T, -(-taps // LANES))
+    nothing = np.zeros(0, np.int64)
+    if (shifts == SCATTERED).any() and not (tap_shifts == SCATTERED).any() and taps >= BLOCK:
+        past = ((0, panels * wide - len(tap_bits)), (0, 0))  # columns past the last
+        tap_shifts, tap_bits, sources = np.pad(tap_shifts, past), np.pad(tap_bits, past), nothing
+    else:
+        tap_shifts = tap_bits = nothing
+    return {
+        "missing": np.array([not exists[:, at : at + wide].all() for at in range(0, panels * wide, wide)]),
+        "shifts": shifts,
+        "bits": bits.reshape(taps, panels, wide // LANES).swapaxes(0, 1),
+        "sources": sources,
+        "tap_shifts": tap_shifts,
+        "tap_bits": tap_bits,
+    }
 
 
 def _together(pixels: int, batch: int, taps: int) -> int:

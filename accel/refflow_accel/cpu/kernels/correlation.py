@@ -17,7 +17,7 @@ from numba import njit
 
 from .. import abi
 from .packing import BLOCK, copy_some, for_each_dtype, read, turn_block
-from .tiles import FEW, LANES, ROWS, SIZE, aligned, inner, make_stack, make_tile
+from .tiles import FEW, LANES, ROWS, SIZE, Leaves, Marks, Panel, Place, Rows, aligned, inner, make_stack, make_tile
 
 _whole, _whole_taps = make_tile(ROWS, False, False), make_tile(ROWS, False, True)
 _slim_taps, _low_taps = make_tile(ROWS, True, True), make_tile(FEW, False, True)
@@ -25,31 +25,29 @@ _buffer, _offsets, _square = make_stack(SIZE), make_stack(LANES), make_stack(BLO
 
 
 @njit(inline="always")
-def _tile(
-    x, xo, xr, xk, y, yo, yk, bits, eo, taps, tree, first, last, stack, so, final, out, oo, n, rows, start, height, width,
-):  # fmt: skip
-    """A tile by the shape that holds it (`tiles.make_tile` has the arguments); few shapes, since each takes long to compile."""
-    if width <= LANES:
-        _slim_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
+def _tile(x, y, leaves, place, marks, rows, missing):
+    """A tile by the shape that holds it; few shapes, since each takes long to compile."""
+    if place.width <= LANES:
+        _slim_taps(x, y, leaves, place, marks)
     elif rows == FEW:
-        _low_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
-    elif taps:
-        _whole_taps(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
+        _low_taps(x, y, leaves, place, marks)
+    elif missing:
+        _whole_taps(x, y, leaves, place, marks)
     else:
-        _whole(x, xo, xr, xk, y, yo, yk, bits, eo, tree, first, last, stack, so, final, out, oo, n, start, height, width)
+        _whole(x, y, leaves, place)
 
 
 FIELDS = (
     "groups", "images", "together", "batch", "pixels", "taps", "units", "tasks", "columns", "vectors", "words",
     "rows", "k", "x_group", "x_batch", "x_channel", "w_packed", "w_tile", "w_row", "w_k",
-    "out_group", "out_row", "out_batch", "chunks", "levels", "room",
-    "by_taps", "tap_words", "w_begins", "chunk_list", "missing", "shifts", "bits", "sources", "tap_shifts", "tap_bits", "tree",
+    "out_start", "out_group", "out_row", "out_batch", "chunks", "levels", "room", "by_taps", "tap_words", "scattered",
+    "w_begins", "chunk_list", "missing", "shifts", "bits", "sources", "tap_shifts", "tap_bits", "places", "tree",
 )  # fmt: skip
 (
     GROUPS, IMAGES, TOGETHER, BATCH, PIXELS, TAPS, UNITS, TASKS, COLUMNS_OF, VECTORS, WORDS,
     ROWS_OF, K, X_GROUP, X_BATCH, X_CHANNEL, W_PACKED, W_TILE, W_ROW, W_K,
-    OUT_GROUP, OUT_ROW, OUT_BATCH, CHUNKS, LEVELS, ROOM,
-    BY_TAPS, TAP_WORDS, W_BEGINS, CHUNK_LIST, MISSING, SHIFTS, BITS, SOURCES, TAP_SHIFTS, TAP_BITS, TREE,
+    OUT_START, OUT_GROUP, OUT_ROW, OUT_BATCH, CHUNKS, LEVELS, ROOM, BY_TAPS, TAP_WORDS, SCATTERED_OUT,
+    W_BEGINS, CHUNK_LIST, MISSING, SHIFTS, BITS, SOURCES, TAP_SHIFTS, TAP_BITS, PLACES, TREE,
 ) = range(len(FIELDS))  # fmt: skip
 SCATTERED = -(1 << 62)  # the shift of columns that do not lie together
 
@@ -154,7 +152,7 @@ def correlate(words: int, lo: int, hi: int) -> int:
     images, chunks, levels, n, tree = table[IMAGES], table[CHUNKS], table[LEVELS], table[OUT_ROW], table[table[TREE] :]
     tiles = (m + ROWS - 1) // ROWS
     wbase = aligned(w) if table[W_PACKED] else 0
-    scattered = together > 1 and table[OUT_BATCH] != pixels
+    scattered = table[SCATTERED_OUT]
     buffer = _buffer(out)
     for task in range(lo, hi):
         yo, eo = aligned(y) + task * table[ROOM] * columns, task * table[ROOM] * table[VECTORS]
@@ -168,10 +166,10 @@ def correlate(words: int, lo: int, hi: int) -> int:
             if width <= 0:
                 continue
             x0 = g * table[X_GROUP] + image * together * table[X_BATCH]
-            o0 = g * table[OUT_GROUP] + image * together * table[OUT_BATCH]
+            o0 = table[OUT_START] + g * table[OUT_GROUP] + image * together * table[OUT_BATCH]
             for chunk in range(chunks):
-                at = table[CHUNK_LIST] + 5 * chunk
-                first, last, k0, k1, top = table[at], table[at + 1], table[at + 2], table[at + 3], table[at + 4]
+                c = table[CHUNK_LIST] + 5 * chunk
+                first, last, k0, k1, top = table[c], table[c + 1], table[c + 2], table[c + 3], table[c + 4]
                 if table[BY_TAPS]:
                     pack_taps(y, yo, x, x0, table, t, width, k0, k1)
                 else:
@@ -188,15 +186,19 @@ def correlate(words: int, lo: int, hi: int) -> int:
                     level = rows * LANES * (table[VECTORS] if width > LANES else 1)  # of a stack
                     so = bottom + (p * levels * SIZE if chunks > 1 else 0) + top * level
                     oo = o0 + (p * ROWS - up) * n + t * columns
-                    place, po, pn = (buffer, 0, columns) if scattered else (out, oo, n)
+                    to, at, row = (buffer, 0, columns) if scattered else (out, oo, n)
                     _tile(
-                        w, wo, table[W_ROW], table[W_K], y, yo, columns, exists, eo, table[table[MISSING] + t],
-                        tree, first, last, stacks, so, final, place, po, pn, rows, up, up + height, width,
-                    )  # fmt: skip
+                        Rows(w, wo, table[W_ROW], table[W_K]),
+                        Panel(y, yo, columns),
+                        Leaves(tree, first, last, stacks, so, final),
+                        Place(to, at, row, up, up + height, width),
+                        Marks(exists, eo),
+                        rows,
+                        table[table[MISSING] + t],
+                    )
                     if scattered and final:
                         for j in range(width):
-                            column = t * columns + j
-                            oj = o0 + column // pixels * table[OUT_BATCH] + column % pixels + p * ROWS * n
+                            oj = o0 + table[table[PLACES] + t * columns + j] + p * ROWS * n
                             for r in range(height):
                                 out[oj + r * n] = buffer[(up + r) * columns + j]
     return 0

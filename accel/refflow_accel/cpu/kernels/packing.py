@@ -3,7 +3,7 @@
 Part of ACC-MATMUL and ACC-CONV of spec/text/acceleration.md; what is packed, `contraction` and `convolution` decide.  A
 panel holds up to `width` rows of a matrix, its k-th step in `width` elements that lie together.  What is past the
 matrix's edge is not written: a tile computes nothing that it stores from there.  The steps of k may be two letters
-(outer, inner) of an array, each with a stride of its own.
+(outer, inner) of an array, each with a stride of its own, or any places in a list.
 """
 
 from __future__ import annotations
@@ -142,18 +142,20 @@ def pack_range(
 
 
 CHUNK = 32  # steps of k in one task
+HEAD = 9  # numbers of the table before its lists
 
 
 def pack(words: int, lo: int, hi: int) -> int:
     """Tasks (matrix, CHUNK steps of k): those steps of all panels of a matrix.
 
     Words: source, target, and a table: rows, k, width; how far rows past the last are zeros; the steps to the next row,
-    outer and inner letter of k, and how many of the inner there are; then where each matrix begins.  In the target, from
-    its first aligned element on, matrix follows matrix and panel follows panel (width * k elements).
+    outer and inner letter of k, and how many of the inner there are (none: the steps of k are listed); how many matrices;
+    then where each matrix begins, and where each listed k is.  In the target, from its first aligned element on, matrix
+    follows matrix and panel follows panel (width * k elements).
     """
     source, target, table = array(words, 0), array(words, 1), abi.i64s(words, 2)  # type: ignore[name-defined]  # noqa: F821
     rows, k, width, fill = table[0], table[1], table[2], table[3]
-    row, outer, inside, count = table[4], table[5], table[6], table[7]
+    row, outer, inside, count, listed = table[4], table[5], table[6], table[7], HEAD + table[8]
     chunks, panels = (k + CHUNK - 1) // CHUNK, (rows + width - 1) // width
     base = aligned(target)
     for task in range(lo, hi):
@@ -162,8 +164,12 @@ def pack(words: int, lo: int, hi: int) -> int:
         for p in range(panels):
             here = min(width, rows - p * width)
             at = base + (m * panels + p) * width * k
-            from_ = table[8 + m] + p * width * row
-            pack_range(target, at, width, source, from_, here, row, outer, inside, count, k0, k1)
+            from_ = table[HEAD + m] + p * width * row
+            if count:
+                pack_range(target, at, width, source, from_, here, row, outer, inside, count, k0, k1)
+            else:
+                for j in range(k0, k1):
+                    pack_run(target, at + j * width, width, source, from_ + table[listed + j], here, row, 0, 1)
             for j in range(k0, k1):
                 for r in range(here, fill):
                     target[at + j * width + r] = 0
@@ -199,15 +205,16 @@ class Panels:
     width: int
     fill: int  # what is past the last row, up to this one, is zero
     row: int
-    outer: int
-    inner: int
-    count: int  # of the inner letter
+    outer: int = 0
+    inner: int = 0
+    count: int = 0  # of the inner letter; 0: the steps of k are listed
+    listed: Array | None = None
 
     @cached_property
     def table(self) -> Array:
         """What `pack` reads."""
         numbers = self.rows, self.k, self.width, self.fill, self.row, self.outer, self.inner, self.count
-        return table_of(*numbers, self.begins)
+        return table_of(*numbers, self.begins.size, self.begins, () if self.listed is None else self.listed)
 
     @property
     def size(self) -> int:

@@ -78,6 +78,8 @@ def _merged(dims: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int], ...
     return tuple(out)
 
 
+PAIRED = 4096  # terms of the rows that are folded by pairs together: what is left of them fits the first cache
+
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 # words of both forms: x, the result, the partial results of a cut fold, n, depth of the cut, number of kept dimensions,
@@ -89,6 +91,11 @@ def fold_rows(words, lo, hi):
     x, out, parts = read(words, 0), write(words, 1), read_wide(words, 2)
     n, cut, kept, folded = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
     last = 7 + 3 * kept
+    if ORDERED and cut == 0 and close(words, n, kept, folded):
+        most = PAIRED // n
+        for t in range(lo, hi, most):
+            by_pairs(x, t * n, out, t, n, min(most, hi - t))
+        return 0
     for t in range(lo, hi):
         o, j = t >> cut, t & ((1 << cut) - 1)
         at, to = 0, 0
@@ -108,6 +115,29 @@ def fold_rows(words, lo, hi):
         else:
             store(out, to, value)
     return 0
+
+
+def close(words, n, kept, folded):
+    """Whether the tree joins neighbours only, n being a power of two, and the rows lie behind one another."""
+    if kept != 1 or folded != 1 or n < 8 or n > PAIRED or n & (n - 1) != 0:
+        return False
+    return i64(words, 8) == n and i64(words, 9) == 1 and i64(words, 11) == 1
+
+
+def by_pairs(x, at, out, to, n, rows):
+    """Some rows of 2^k terms: each level of all their trees as one pass over pairs, which vectors join at once."""
+    above, below = pairs(), pairs()
+    count = rows * n >> 1
+    for k in range(count):
+        put(above, k, combine(load(x, at + 2 * k), load(x, at + 2 * k + 1)))
+    while count > rows:
+        count >>= 1
+        for k in range(count):
+            put(below, k, combine(get(above, 2 * k), get(above, 2 * k + 1)))
+        for k in range(count):
+            put(above, k, get(below, k))
+    for k in range(rows):
+        store(out, to + k, get(above, k))
 
 
 def place(words, first, folded, k):
@@ -246,10 +276,12 @@ def folding(columns: bool, kind: str, source: str, made: str, truth: bool = Fals
     if columns:
         inside = specialise((place, nodes.node_start, nodes.node_size, *nodes.ROWS), scope)
         return entry_of(fold_columns, suffix, inside)
-    ordered = kind in ("sum", "prod") and inner in ("float32", "float64")
+    scope["ORDERED"] = ordered = kind in ("sum", "prod") and inner in ("float32", "float64")
     if ordered:  # leaves brought in are in their wide form
         scope["leaf_here"] = specialise(nodes.LEAVES, {**names, "load": elements.load_same})["leaf"]
-    texts = (*nodes.TREE, place, tree_runs, tree_node) if ordered else (*nodes.WALK, *nodes.LOOP, place, loop_node)
+        scope["pairs"] = buffer(NUMBA[inner], PAIRED // 2)
+    tree, loop = (*nodes.TREE, place, tree_runs, tree_node), (*nodes.WALK, *nodes.LOOP, place, loop_node)
+    texts = (close, by_pairs, *tree) if ordered else loop
     inside = specialise(texts, scope)
     if not ordered:
         inside["walk"] = inside[nodes.walk_of(inner)]

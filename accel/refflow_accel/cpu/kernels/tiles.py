@@ -9,8 +9,9 @@ LLVM lowers to what the machine has.
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -101,6 +102,11 @@ class _Arithmetic:
             kind = ir.FunctionType(self.vector, [self.vector] * 3)
             self.fma = cgutils.get_or_insert_function(b.module, kind, f"llvm.fma.v{LANES}f32")
 
+    @property
+    def neutral(self) -> Any:
+        """What a leaf adds to: to add a product to -0 is the product."""
+        return ir.Constant(self.vector, [-0.0] * LANES if self.floating else None)
+
     def times(self, x: Any, y: Any) -> Any:
         return self.b.fmul(x, y) if self.floating else self.b.mul(x, y)
 
@@ -181,58 +187,96 @@ class Tile:
         return self.b.bitcast(bits, self.narrow)
 
 
-NAMES = (
-    "x", "xo", "xr", "xk", "y", "yo", "yk", "exists", "eo", "tree", "first", "last", "stack", "so", "final",
-    "out", "oo", "orow", "start", "height", "width",
-)  # fmt: skip
+class Rows(NamedTuple):
+    """What a tile reads of x: row r of step s is array[at + r * row + s * k]."""
+
+    array: Any
+    at: int
+    row: int
+    k: int
+
+
+class Panel(NamedTuple):
+    """What it reads of y: column j of step s is array[at + s * k + j]."""
+
+    array: Any
+    at: int
+    k: int
+
+
+class Leaves(NamedTuple):
+    """The leaves [first, last) of `program`; their nodes go onto the stack from `at` on, the last of all if `final` nowhere."""
+
+    tree: Any
+    first: int
+    last: int
+    stack: Any
+    at: int
+    final: int
+
+
+class Place(NamedTuple):
+    """Where a result goes: rows [start, height) of the tile, columns below `width`, to array[at + r * row + j]."""
+
+    array: Any
+    at: int
+    row: int
+    start: int
+    height: int
+    width: int
+
+
+class Marks(NamedTuple):
+    """Which columns have the tap of each step: 16 bits for each step and vector, from array[at] on."""
+
+    array: Any
+    at: int
+
+
+def _given(context: Any, b: Any, kind: Any, value: Any) -> SimpleNamespace:
+    """A record among an intrinsic's arguments: its numbers as 64-bit integers, its arrays as functions offset -> address."""
+    fields = {}
+    for name, type, field in zip(kind.fields, kind.types, cgutils.unpack_tuple(b, value), strict=True):
+        if isinstance(type, types.Array):
+            fields[name] = partial(pointer_to, context, b, type, field)
+        else:
+            fields[name] = context.cast(b, field, type, types.int64)
+    return SimpleNamespace(**fields)
 
 
 def make_tile(rows: int, narrow: bool, taps: bool) -> Any:
-    """The intrinsic that computes one tile; see `build` for what it does.
+    """The intrinsic ``tile(Rows, Panel, Leaves, Place)`` that runs some leaves of the tree, or all, for one tile.
 
+    rows: of the tile, r < rows.
     narrow: one vector of columns, not two (8-byte elements always have one, of twice the registers).
-    taps: `exists` has 16 bits for each step and vector; an absent tap leaves its accumulator as it was.
+    taps: it takes `Marks` too; an absent tap leaves its accumulator as it was.
     """
 
+    def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
+        kind = signature.args[0][0].dtype
+        vectors = 1 if narrow or kind.bitwidth == 64 else 2
+        tile = Tile(b, context.get_data_type(kind), rows, vectors)
+        _emit(tile, *[_given(context, b, kind, value) for kind, value in zip(signature.args, args, strict=True)])
+        return context.get_dummy_value()
+
     @intrinsic
-    def tile(
-        context: Any, x: Any, xo: Any, xr: Any, xk: Any, y: Any, yo: Any, yk: Any, exists: Any, eo: Any,
-        tree: Any, first: Any, last: Any, stack: Any, so: Any, final: Any, out: Any, oo: Any, orow: Any,
-        start: Any, height: Any, width: Any,
-    ) -> Any:  # fmt: skip
-        n = types.int64
-        signature = types.void(x, n, n, n, y, n, n, exists, n, tree, n, n, stack, n, n, out, n, n, n, n, n)
+    def tile(context: Any, x: Any, y: Any, leaves: Any, place: Any) -> Any:
+        return types.void(x, y, leaves, place), build
 
-        def build(context: Any, b: Any, signature: Any, args: Any) -> Any:
-            """Run leaves [first, last) of the tree on x[xo + r*xr + k*xk] * y[yo + k*yk + j], r < rows, j < width.
+    @intrinsic
+    def marked(context: Any, x: Any, y: Any, leaves: Any, place: Any, marks: Any) -> Any:
+        return types.void(x, y, leaves, place, marks), build
 
-            The values of the nodes that end there go onto the stack at `so`; if `final`, the last one is the result,
-            out[oo + r*orow + j] for start <= r < height.
-            """
-            element = context.get_data_type(signature.args[0].dtype)
-            vectors = 1 if narrow or signature.args[0].dtype.bitwidth == 64 else 2
-            t = Tile(b, element, rows, vectors)
-            value = dict(zip(NAMES, args))
-
-            def pointer(name: str, offset: Any) -> Any:
-                return pointer_to(context, b, signature.args[NAMES.index(name)], value[name], offset)
-
-            _emit(t, value, pointer, taps)
-            return context.get_dummy_value()
-
-        return signature, build
-
-    return tile
+    return marked if taps else tile
 
 
-def _emit(t: Tile, value: dict[str, Any], pointer: Any, taps: bool) -> None:
+def _emit(t: Tile, x: Any, y: Any, leaves: Any, place: Any, marks: Any = None) -> None:
     """The body of `make_tile`'s intrinsic."""
     b, rows, vectors = t.b, t.rows, t.vectors
-    inside = t.columns(value["width"])
-    thrice = b.mul(value["xr"], _constant(3))
-    twice = b.add(value["xr"], value["xr"])
-    nearby = [_constant(0), value["xr"], twice, thrice]
-    four = b.mul(value["xr"], _constant(4))
+    inside = t.columns(place.width)
+    nearby = [_constant(0), x.row, b.add(x.row, x.row), b.mul(x.row, _constant(3))]
+    four = b.mul(x.row, _constant(4))
+    final = b.icmp_signed("!=", leaves.final, _constant(0))
 
     def rows_of(px: Any) -> list[Any]:
         """The addresses of a step's rows, by few registers."""
@@ -243,32 +287,26 @@ def _emit(t: Tile, value: dict[str, Any], pointer: Any, taps: bool) -> None:
             made.append(b.gep(px, [nearby[r % 4]]))
         return made
 
-    def step(px: Any, py: Any, pe: Any, acc: list[Any] | None) -> tuple[Any, Any, Any, list[Any]]:
+    def step(px: Any, py: Any, pm: Any, acc: list[Any] | None) -> tuple[Any, Any, Any, list[Any]]:
         """One k for the whole tile; without `acc`, the first of a leaf."""
         right = [t.load_some(t.part(py, v), inside[v]) for v in range(vectors)]
-        there = [t.present(pe, v) for v in range(vectors)] if taps else []
+        there = [t.present(pm, v) for v in range(vectors)] if marks else []
         made = []
-        places = rows_of(px)
-        for r in range(rows):
-            left = t.spread(b.load(places[r]))
+        for r, address in enumerate(rows_of(px)):
+            left = t.spread(b.load(address))
             for v in range(vectors):
-                before = acc[r * vectors + v] if acc is not None else ir.Constant(t.does.vector, None)
-                if acc is None:
-                    after = t.does.times(left, right[v])
-                    if taps and t.does.floating:
-                        before = ir.Constant(t.does.vector, [-0.0] * LANES)
-                else:
-                    after = t.does.step(left, right[v], before)
-                made.append(b.select(there[v], after, before) if taps else after)
-        pe = b.gep(pe, [_constant(t.words)]) if taps else pe
-        return t.opaque(b.gep(px, [value["xk"]])), b.gep(py, [value["yk"]]), pe, made
+                before = t.does.neutral if acc is None else acc[r * vectors + v]
+                after = t.does.times(left, right[v]) if acc is None else t.does.step(left, right[v], before)
+                made.append(b.select(there[v], after, before) if marks else after)
+        pm = b.gep(pm, [_constant(t.words)]) if marks else pm
+        return t.opaque(b.gep(px, [x.k])), b.gep(py, [y.k]), pm, made
 
     def steps(count: int) -> Any:
         def body(values: list[Any]) -> list[Any]:
-            left, px, py, pe, *acc = values
+            left, px, py, pm, *acc = values
             for _ in range(count):
-                px, py, pe, acc = step(px, py, pe, acc)
-            return [b.sub(left, _constant(count)), px, py, pe, *acc]
+                px, py, pm, acc = step(px, py, pm, acc)
+            return [b.sub(left, _constant(count)), px, py, pm, *acc]
 
         return body
 
@@ -282,37 +320,37 @@ def _emit(t: Tile, value: dict[str, Any], pointer: Any, taps: bool) -> None:
         return [b.sub(left, _constant(1)), top] + [t.does.plus(t.load(t.part(top, q)), a) for q, a in enumerate(acc)]
 
     def leaf(values: list[Any]) -> list[Any]:
-        i, px, py, pe, top = values
+        i, px, py, pm, top = values
         two = b.add(i, i)
-        terms = b.load(b.gep(tree, [two]))
-        merges = b.load(b.gep(tree, [b.add(two, _constant(1))]))
-        px, py, pe, acc = step(px, py, pe, None)
-        values = _loop(b, at_least(t.UNROLL), steps(t.UNROLL), [b.sub(terms, _constant(1)), px, py, pe, *acc])
-        _, px, py, pe, *acc = _loop(b, at_least(1), steps(1), values)
+        terms = b.load(leaves.tree(two))
+        merges = b.load(leaves.tree(b.add(two, _constant(1))))
+        px, py, pm, acc = step(px, py, pm, None)
+        values = _loop(b, at_least(t.UNROLL), steps(t.UNROLL), [b.sub(terms, _constant(1)), px, py, pm, *acc])
+        _, px, py, pm, *acc = _loop(b, at_least(1), steps(1), values)
         _, top, *acc = _loop(b, at_least(1), merge, [merges, top, *acc])
         i = b.add(i, _constant(1))
-        with b.if_else(b.and_(result, b.icmp_signed("==", i, value["last"]))) as (done, goes_on):
+        with b.if_else(b.and_(final, b.icmp_signed("==", i, leaves.last))) as (done, goes_on):
             with done:
                 store(acc)
             with goes_on:
                 for q, a in enumerate(acc):
                     b.store(a, t.part(top, q), align=t.element_bytes)
-        return [i, px, py, pe, b.gep(top, [_constant(t.size)])]
+        return [i, px, py, pm, b.gep(top, [_constant(t.size)])]
 
     def store(acc: list[Any]) -> None:
-        place = pointer("out", value["oo"])
+        to = place.array(place.at)
         for r in range(rows):
-            wanted = b.icmp_signed(">=", _constant(r), value["start"])
-            with b.if_then(b.and_(wanted, b.icmp_signed("<", _constant(r), value["height"]))):
+            wanted = b.icmp_signed(">=", _constant(r), place.start)
+            with b.if_then(b.and_(wanted, b.icmp_signed("<", _constant(r), place.height))):
                 for v in range(vectors):
-                    t.store_some(acc[r * vectors + v], t.part(place, v), inside[v])
-            place = b.gep(place, [value["orow"]])
+                    t.store_some(acc[r * vectors + v], t.part(to, v), inside[v])
+            to = b.gep(to, [place.row])
 
-    tree = pointer("tree", _constant(0))
-    result = b.icmp_signed("!=", value["final"], _constant(0))
-    start = [pointer("x", value["xo"]), pointer("y", value["yo"]), pointer("exists", value["eo"])]
-    more = lambda values: b.icmp_signed("<", values[0], value["last"])  # noqa: E731
-    _loop(b, more, leaf, [value["first"], *start, pointer("stack", value["so"])])
+    def more(values: list[Any]) -> Any:
+        return b.icmp_signed("<", values[0], leaves.last)
+
+    begin = [x.array(x.at), y.array(y.at), marks.array(marks.at) if marks else leaves.tree(_constant(0))]
+    _loop(b, more, leaf, [leaves.first, *begin, leaves.stack(leaves.at)])
 
 
 def make_stack(count: int) -> Any:

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 from .. import elementwise
-from . import contraction, creation, indexing, movement, order, reduction, scan
+from . import contraction, creation, extremes, indexing, movement, order, reduction, scan

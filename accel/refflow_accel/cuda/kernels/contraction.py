@@ -1,13 +1,12 @@
 """Contractions: matmul, and conv2d with its two gradients as one correlation under other names of the letters.
 
 Implements NUM-CONTRACT and NUM-CONV for CUDA.  A tap that falls on padding, or between strides, is absent.  This module
-says where factors lie and at which nodes a range is cut; the tree itself is the text of `tiles`.
+says at which nodes a range is cut; how factors are found is `factors`', the tree itself the kernel of `tiles`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,8 @@ from ..elementwise import dtype_of
 from ..layout import coalesce
 from ..memory import LIMIT, DeviceArray, empty, packed
 from ..registry import Family, Made, family, primitive
-from ..target import SIMULATED, i32, u32
+from ..target import SIMULATED, u32
+from .factors import CORRELATION, MATMUL, Axis, Matrices, Windows
 from .movement import contiguous, filled, spread
 from .reduction import fold_range
 from .tiles import LARGE, LONGEST, SMALL, Tile, contraction
@@ -35,35 +35,18 @@ def _contracts_with_fma(key: tuple[Any, ...]) -> bool:
     return wide(key[0]) == "float32"
 
 
-def _gate() -> list[tuple[Any, ...]]:
-    """Every type that is computed in; of float32 both tiles, of the others' texts one each."""
-    floats = [("float32", "float32", SMALL), ("float32", "float32", LARGE), ("float64", "float64", SMALL)]
-    return [*floats, ("bfloat16", "float32", LARGE), ("float16", "float16", SMALL), ("int32", "int32", SMALL)]
-
-
-@family(gate=_gate(), fma=_contracts_with_fma, bounds=SMALL.threads)
+@family(fma=_contracts_with_fma, bounds=SMALL.threads)
 def product(dtype: str, to: str, tile: Tile) -> Made:
     """out[part, item, i, j] = node `part` of the tree over k of x[item, i, k] * y[item, k, j]."""
-    kernel = contraction("matmul", dtype, to, tile, masked=False)
-    return kernel, (*(u32,) * 19, cells(dtype), cells(dtype), cells(to))
+    kernel = contraction(MATMUL, dtype, to, tile, masked=False)
+    return kernel, (*(u32,) * 7, MATMUL.geometry, cells(dtype), cells(dtype), cells(to))
 
 
-def _gate_correlation() -> list[tuple[Any, ...]]:
-    floats = [("float32", "float32", LARGE, True), ("float32", "float32", SMALL, False)]
-    return [
-        *floats,
-        ("float64", "float64", SMALL, True),
-        ("bfloat16", "bfloat16", SMALL, True),
-        ("int64", "int64", SMALL, True),
-    ]
-
-
-@family(gate=_gate_correlation(), fma=_contracts_with_fma, bounds=SMALL.threads)
+@family(fma=_contracts_with_fma, bounds=SMALL.threads)
 def correlation(dtype: str, to: str, tile: Tile, masked: bool) -> Made:
     """out[part, g, o, (b, p, q)] = node `part` of the tree over (c, i, j) of weights x and sources y."""
-    kernel = contraction("correlation", dtype, to, tile, masked)
-    axis = (i32, i32, i32, u32, u32)
-    return kernel, (*(u32,) * 7, *(u32,) * 14, *axis, *axis, cells(dtype), cells(dtype), cells(to))
+    kernel = contraction(CORRELATION, dtype, to, tile, masked)
+    return kernel, (*(u32,) * 7, CORRELATION.geometry, cells(dtype), cells(dtype), cells(to))
 
 
 # --- the host's part --------------------------------------------------------------------------------------------------
@@ -76,7 +59,7 @@ def contract(
     m: int,
     n: int,
     k: int,
-    geometry: Sequence[int],
+    geometry: Matrices | Windows,
     x: DeviceArray,
     y: DeviceArray,
 ) -> DeviceArray:
@@ -97,7 +80,7 @@ def contract(
         d -= 1
     made = empty((1 << d, out.size), dtype_of(wide(dtype.name))) if d else out
     results = items << d
-    arguments = (m, n, k, d, items, results, -(-n // tile.bn), *geometry, x, y, made)
+    arguments = (m, n, k, d, items, results, -(-n // tile.bn), geometry, x, y, made)
     grid = (blocks_of[tile], min(results, 65535))
     kernel.launch((dtype.name, made.dtype.name, tile, *rest), grid, tile.threads, *arguments)
     if d:
@@ -126,7 +109,8 @@ def matmul(x: DeviceArray, y: DeviceArray) -> Any:
     m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
     if not batch or all(size == 1 for size in y.shape[:-2]):  # rows of all items make one matrix
         joined = contiguous(x) if x.ndim > 2 else x
-        rows = joined.view((math.prod(x.shape[:-1]), k), (joined.strides[-2], joined.strides[-1]))
+        shape = (math.prod(x.shape[:-1]), k)  # a dimension of size 1 may have any stride: a copy's own are trusted
+        rows = joined.view(shape, packed(shape) if x.ndim > 2 else x.strides)
         made = _matmul(rows, y.view(y.shape[-2:], y.strides[-2:]), (), rows.shape[0], k, n)
         return made.view((*batch, m, n), packed((*batch, m, n)))
     made = _matmul(x, y, batch, m, k, n)
@@ -142,7 +126,7 @@ def _matmul(x: DeviceArray, y: DeviceArray, batch: tuple[int, ...], m: int, k: i
         x, y = (contiguous(spread(a, (*batch, *a.shape[-2:]))) for a in (x, y))
         found = batches(batch, x, y)
     sizes, a, b = found
-    geometry = (sizes[1], sizes[2], *a, x.strides[-2], x.strides[-1], *b, y.strides[-2], y.strides[-1])
+    geometry = Matrices(*sizes[1:], *a, *x.strides[-2:], *b, *y.strides[-2:])
     return contract(product, (), math.prod(batch), m, n, k, geometry, x, y)
 
 
@@ -169,8 +153,9 @@ class Along:
         return self.by == 1 and low >= 0 and high < self.size
 
     @property
-    def words(self) -> tuple[int, int, int, int, int]:
-        return self.step, self.apart, self.at, self.by, self.size
+    def axis(self) -> Axis:
+        """What the kernel is told."""
+        return Axis(self.step, self.apart, self.at, self.by, self.size)
 
 
 def correlate(x: DeviceArray, w: DeviceArray, rows: Along, columns: Along) -> DeviceArray:
@@ -178,8 +163,8 @@ def correlate(x: DeviceArray, w: DeviceArray, rows: Along, columns: Along) -> De
     g, c, b = x.shape[:3]
     o, taps = w.shape[1], (rows.taps, columns.taps)
     window = rows.outputs * columns.outputs
-    geometry = (*w.strides, x.strides[0], x.strides[1], x.strides[2], x.strides[3], x.strides[4],
-                math.prod(taps), taps[1], window, columns.outputs, *rows.words, *columns.words)  # fmt: skip
+    sizes = math.prod(taps), taps[1], window, columns.outputs
+    geometry = Windows._make((*w.strides, *x.strides, *sizes, rows.axis, columns.axis))
     masked = not (rows.present and columns.present)
     made = contract(correlation, (masked,), g, o, b * window, c * math.prod(taps), geometry, w, x)
     shape = (g, o, b, rows.outputs, columns.outputs)

@@ -27,7 +27,7 @@ def full(*, shape: Sequence[int], value: float, dtype: Any) -> DeviceArray:
     return filled(shape, value, dtype)
 
 
-@family(gate=[("float32",), ("float64",), ("float16",), ("bfloat16",), ("int64",), ("uint8",)])
+@family()
 def ramp(dtype: str) -> Made:
     """out[i] = start + (lo + i) * step in the type that `dtype` is computed in: a rounding each."""
     store, kind = storer(dtype), wide(dtype)
@@ -59,7 +59,7 @@ def arange(*, start: float, step: float, length: int, dtype: Any, at: Any = WHOL
     return out
 
 
-@family(gate=[()])
+@family()
 def diagonal() -> Made:
     """out[i, j] = top + i == left + j."""
 
@@ -115,7 +115,7 @@ DRAWN: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-@family(gate=[(name,) for name in DRAWN])
+@family()
 def draw(name: str) -> Made:
     """out[i] = the number of its logical index: base + c0 * s0 + ... for its place (c0, c1, c2, c3) in this shard."""
     number, dtype = DRAWN[name]

@@ -34,7 +34,7 @@ HOST["the order of index_add's and scatter_add's sources"] = (
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-@family(gate=[(dtype, aligned) for dtype in ("int32", "float16") for aligned in (True, False)])
+@family()
 def pick(dtype: str, aligned: bool) -> Made:
     """out[o, k, r] = x[o, index[..], r]; `absent` where another shard holds it, status where none does.
 
@@ -60,7 +60,7 @@ def pick(dtype: str, aligned: bool) -> Made:
     return kernel, (*(u32,) * 4, i64, i64, CELL[dtype], cells(dtype), cells("int64"), cells(dtype), pointer(s32))
 
 
-@family(gate=[()])
+@family()
 def hot() -> Made:
     """out[i, v] = index[i] == lo + v."""
 
@@ -179,7 +179,7 @@ def drain(values, top, neutral):
     return total
 
 
-@family(gate=[(dtype,) for dtype in ("float32", "float64", "bfloat16", "int64", "uint8")])
+@family()
 def scatter(dtype: str) -> Made:
     """out[o, t, r] = the tree over source positions e // lanes (of `reach`) of x[o, e, r], e of target t in `order`.
 
@@ -266,7 +266,7 @@ def scatter_add(index: DeviceArray, src: DeviceArray, *, dim: int, size: int, at
 # --- fold2d -----------------------------------------------------------------------------------------------------------
 
 
-@family(gate=[("float32",), ("bfloat16",)])
+@family()
 def fold_windows(dtype: str) -> Made:
     """out[m, y, x] = the tree over windows (p, q) of g[m, p, q, i, j] that read (y, x); strides in elements."""
     load, store, number, neutral = loader(dtype), storer(dtype), NUMBER[wide(dtype)], NEUTRAL[wide(dtype)]

@@ -26,7 +26,7 @@ COPIED = {1: "uint8", 2: "float16", 4: "int32", 8: "int64"}  # by bytes, a dtype
 _NUMPY = {"uint8": np.uint8, "float16": np.uint16, "int32": np.int32, "int64": np.int64}
 
 
-@family(gate=[("int32", 1), ("int32", 2), ("int32", 4), ("uint8", 3), ("float16", 1), ("int64", 6)])
+@family()
 def move(dtype: str, rank: int) -> Made:
     """out[strides] = x[strides] over a space of `rank` dimensions."""
     names = range(rank)
@@ -47,7 +47,7 @@ def move(dtype: str, rank: int) -> Made:
     return scope["move"], (u32, *(u32,) * (rank - 1), *(u32,) * (2 * rank), cells(dtype), cells(dtype))
 
 
-@family(gate=[(dtype,) for dtype in COPIED.values()])
+@family()
 def fill(dtype: str) -> Made:
     """out[i] = value."""
 
@@ -192,7 +192,7 @@ def cat(*xs: DeviceArray, dim: int) -> DeviceArray:
     return out
 
 
-@family(gate=[("int32",), ("float16",)])
+@family()
 def reverse(dtype: str) -> Made:
     """out[o, i, r] = x[o, n - 1 - i, r] of row-major arrays."""
 
@@ -223,7 +223,7 @@ def flip(x: DeviceArray, *, dims: Sequence[int]) -> DeviceArray:
     return x
 
 
-@family(gate=[("int32", True), ("int32", False), ("int64", True), ("uint8", False), ("float16", True)])
+@family()
 def triangle(dtype: str, lower: bool) -> Made:
     """Zeros where column - row is beyond (lower) or short of `diagonal`; `shift` is the first column - row."""
 

@@ -14,7 +14,7 @@ from ..target import cuda, u32
 from .movement import contiguous
 
 
-@family(gate=[("float32", False), ("float32", True), ("float16", False), ("int32", True)])
+@family()
 def scan(dtype: str, multiplied: bool) -> Made:
     """out[o, k, r] = out[o, k - 1, r] + (or *) x[o, k, r], in float32 for halves, from the first element."""
     load, store, number = loader(dtype), storer(dtype), NUMBER[wide(dtype)]
