@@ -6,7 +6,7 @@ the same numbers on any number of ranks, under any sbp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .errors import AttributeValueError
 
@@ -18,12 +18,13 @@ class Generator:
     seed: int = 0
     next_global: int = 0
     next_local: int = 0
+    _times_set: int = field(default=0, init=False, compare=False, repr=False)  # a graph's build may draw, and must not set it
 
     def manual_seed(self, seed: int) -> Generator:
         """Starts again from `seed` (0 <= seed < 2**64)."""
         if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
             raise AttributeValueError(f"manual_seed: the seed must be an int in [0, 2**64), found {seed!r}")
-        self.seed, self.next_global, self.next_local = seed, 0, 0
+        self.state = seed, 0, 0
         return self
 
     def draw(self, is_global: bool) -> dict[str, int]:
@@ -42,3 +43,4 @@ class Generator:
     @state.setter
     def state(self, value: tuple[int, int, int]) -> None:
         self.seed, self.next_global, self.next_local = value
+        self._times_set += 1

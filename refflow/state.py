@@ -89,6 +89,11 @@ def settings() -> Settings:
         return _settings.get()
 
 
+def put_in_force(held: Settings) -> None:
+    """Makes `held`, which `settings` gave, be in force here again: where a `with` block may not have ended as it should."""
+    _settings.set(held)
+
+
 def _changed(before: Settings, changes: Mapping[str, Any]) -> Settings:
     """dataclasses.replace without its checks: settings change several times in each call of a graph."""
     after = object.__new__(Settings)

@@ -6,29 +6,30 @@ TIME-REFUSED's advice.  What TIME-PARTS and GRAPH-EXPLAIN ask for is made in `gr
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from ..errors import AttributeValueError, GraphError
 from ..ir import Meta, Value
 from ..layout import NdSbp
 from ..nn.module import Module
-from ..numerics import float16
 from ..state import Override, settings
 from ..tensor.tensor import Tensor
 from ..world.mpi import MpiWorld
-from .amp import GradScaler, HalfContractions, require_half, scaled_losses, unscaled
+from .amp import GradScaler, HalfContractions, scaled_losses, unscaled
+from .before import Before
 from .compile import Compiled, compile_graph
+from .config import GraphConfig
 from .execute import execute, run_plan
 from .explain import GraphExplanation, explain_graph
 from .logical import LogicalGraph, Variable, key
-from .module import GraphModule
+from .mark import mark_of, named_modules, nesting
 from .numbers import Numbers, names_of, operations
+from .outside import Outside
 from .parts import grouped, parts_of
 from .passes import common_subexpressions, compose_boxing, dead_code, recompute
 from .plan import Plan
@@ -36,38 +37,20 @@ from .programs import Program, program_of
 from .recording import Recording, record
 from .refusal import advised, asked_first
 from .time import TooManySteps, input_sbp
-from .trace import Tracer, is_lazy, lazily, over_steps, rebuilt, tensors_in, twin_of
+from .trace import (
+    Tracer,
+    is_lazy,
+    is_tracing,
+    lazily,
+    over_steps,
+    rebuilt,
+    tensors_in,
+    twin_of,
+    twin_tensor,
+)
 from .zero import gathered_for_use, kept_in_parts, stepped_in_parts
 
-
-@dataclass
-class GraphConfig:
-    """What a graph is to do beyond its build function."""
-
-    accumulation_steps: int = 1
-    zero_stage: int = 0
-    amp_dtype: np.dtype[Any] | None = None
-    runtime: str | None = None  # "actors", "sequential" (node by node, in program order), "compiled"; None: see programs.py
-    schedule: Any = None  # makes the schedule of a run; None: the canonical one
-    log_events: bool = False
-    order: str = "1f1b"  # in which streams act: a name in `order.ORDERS`
-    keep_parts: bool = False  # also what each micro-batch alone made of the results: `graph.parts`
-
-    def enable_amp(self, mode: bool = True, *, dtype: Any = float16) -> None:
-        """Rounds operands and results of contractions to float16 or bfloat16 (AMP-ALLOW): other bits, the same in every layout."""
-        self.amp_dtype = require_half(dtype) if mode else None
-
-    def enable_zero(self, mode: bool = True, *, stage: int = 2) -> None:
-        """Holds optimizer state (1), gradients too (2), parameters too (3) in parts; the bits do not change (ZERO-*)."""
-        if stage not in (1, 2, 3):
-            raise AttributeValueError(f"enable_zero: the stage must be 1, 2 or 3, found {stage!r}")
-        self.zero_stage = stage if mode else 0
-
-    def set_gradient_accumulation_steps(self, steps: int) -> None:
-        """Cuts each batch into `steps` micro-batches; the bits do not change (TIME-AXIS)."""
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-            raise AttributeValueError(f"set_gradient_accumulation_steps: needs an int >= 1, found {steps!r}")
-        self.accumulation_steps = steps
+_ONE_CALL = threading.RLock()  # tracing puts lazy values into cells, which may be another graph's too
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +68,7 @@ class Traced:
     # what GRAPH-EXPLAIN tells of: operands before they were moved for a node, the moves, the policy
     choices: tuple[Mapping[int, tuple[Meta, ...]], frozenset[int], str] = ({}, frozenset(), "exact")
     programs: dict[int, tuple[Any, Program]] = field(default_factory=dict)  # by id of the back end
+    remembered: Numbers = field(default_factory=Numbers)
 
     @cached_property
     def optimizer_names(self) -> tuple[str, ...]:
@@ -102,14 +86,23 @@ class Graph:
     def __init__(self) -> None:
         self.config = GraphConfig()
         self._optimizers: list[tuple[Any, Any]] = []
+        self._scaler: GradScaler | None = None
+        self._layouts: dict[Tensor, NdSbp] = {}  # parameters kept in parts: the layout they are used in
+        self.__setstate__({})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What `__getstate__` gave, and nothing traced."""
+        vars(self).update(state)
         self._traced: dict[Any, Traced] = {}
         self._inputs: tuple[Any, ...] | None = None  # the nesting of its arguments, and their metas
         self.last_run: Any = None
         self._last: Traced | None = None
         self._parts: Any = None
-        self._scaler: GradScaler | None = None
-        self._remembered = Numbers()
-        self._layouts: dict[int, NdSbp] = {}  # parameters kept in parts: the layout they are used in
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles are made of: all but the traces, which hold compiled programs and this graph's cells."""
+        traced = ("_traced", "_inputs", "last_run", "_last", "_parts")
+        return {name: held for name, held in vars(self).items() if name not in traced}
 
     def build(self, *args: Any) -> Any:
         """What the graph computes; subclasses define it."""
@@ -177,7 +170,7 @@ class Graph:
 
     def _modules(self) -> list[list[tuple[str, Module]]]:
         """(name, module) of every module of the graph, parents first; a list for each that it was assigned."""
-        return [_named_modules(name, held) for name, held in vars(self).items() if isinstance(held, Module)]
+        return [named_modules(name, held) for name, held in vars(self).items() if isinstance(held, Module)]
 
     def _cells(self) -> dict[str, Tensor]:
         """Every tensor with state that exists, by name: parameters, buffers, what the optimizers hold."""
@@ -201,60 +194,69 @@ class Graph:
 
     def __call__(self, *args: Any) -> Any:
         """One call: outputs with numbers, state written, schedules stepped.  Errors: `GraphError` for another input layout."""
-        given = [tensor.value for tensor in tensors_in(args)]
-        if any(map(is_lazy, given)):
+        world = settings().world
+        here = len(world.owned) == world.size  # else other threads are other ranks, and wait for this one
+        with _ONE_CALL if here else nullcontext():
+            return self._call(args)
+
+    def _call(self, args: Any) -> Any:
+        given = [tensor.value for tensor in tensors_in(args, f"{type(self).__name__}: a graph takes")]
+        if is_tracing() or any(map(is_lazy, given)):
             raise GraphError(f"{type(self).__name__}: a graph is called outside build(); inside, call the modules it has")
         inputs = nesting(args)
         self._check_inputs(inputs)
-        before = self._host_state()
-        with self._put_back_on_error(before) as unless_it_fails:
-            if self.config.zero_stage == 3 and not self._layouts:
-                self._layouts = unless_it_fails.enter_context(kept_in_parts(p for _, p, _ in self._optimizer_state()))
-            mark = self._mark()
-            known = self._traced.get(mark)
-            traced, numbers = self._trace_or_advise(args) if known is None else (known, self._step_numbers(known))
-            outputs, updates = self._run(traced, given, numbers)
+        mark, cells = self._mark(given)
+        before, layouts = Before(cells, [optimizer for optimizer, _ in self._optimizers]), self._layouts
+        try:
+            try:
+                traced, outputs, finite = self._carry_out(args, given, mark, before)
+            except BaseException:
+                self._layouts = layouts
+                before.put_back()
+                raise
+        except BaseException:  # an interrupt may come while everything is being put back
+            self._layouts = layouts
+            before.put_back()
+            raise
         self._last, self._inputs = traced, inputs
-        if traced.checked and not self._finite(outputs.pop()):
-            self._put_back(before)
-        else:
-            with Override(grad=False):
-                for i, value in updates.items():
-                    self._assign(traced.graph.variables[i], value)
-            for _, schedule in self._optimizers:
-                if schedule is not None:
-                    schedule.step()
-        if known is None and all(v.value is not None for v in traced.graph.variables):  # else it made state: the next makes none
-            self._traced[mark] = traced
+        if self._scaler is not None and traced.checked:
+            self._scaler.update(finite)
+        for _, schedule in self._optimizers if finite else ():
+            if schedule is not None:
+                schedule.step()
         tensors = iter([Tensor(value) for value in outputs])
         result = rebuilt(traced.result, tensors)
         self._parts = rebuilt(traced.result, grouped(tensors, traced.parts)) if traced.parts else None
         return result
 
-    def _mark(self) -> tuple[Any, ...]:
-        """What a traced call depends on beside its inputs; another mark is traced anew (GRAPH-MODE)."""
-        modes: list[tuple[Any, ...]] = []
-        held: list[tuple[Any, ...]] = []  # traces keep cells alive
-        for walked in self._modules():
-            for path, m in walked:
-                modes.append((path, m.training, told_of(m)))
-                cells = (*m._parameters.items(), *m._buffers.items())
-                held += [(name, id(cell), cell.value.meta) for name, cell in cells if cell is not None]
-        for _, p, entries in self._optimizer_state():
-            held.append((id(p), p.value.meta, p.requires_grad))
-            held += [(name, id(cell), cell.value.meta) for name, cell in entries.items() if isinstance(cell, Tensor)]
-        config, state = self.config, settings()
-        return (
-            tuple(held), tuple(modes), config.accumulation_steps, config.zero_stage, config.amp_dtype, config.order,
-            self._scaler is not None, state.signatures, state.grad, config.keep_parts,
-        )  # fmt: skip
+    def _carry_out(self, args: Any, given: Sequence[Value], mark: Any, before: Before) -> tuple[Traced, list[Value], bool]:
+        """What was done, the values of its outputs, and whether it was a step (AMP-SKIP)."""
+        if self.config.zero_stage == 3 and not self._layouts:
+            self._layouts = kept_in_parts(p for _, p, _ in self._optimizer_state())
+            mark, _ = self._mark(given)
+        known = self._traced.get(mark)
+        traced, numbers = self._trace_or_advise(args, before) if known is None else (known, self._step_numbers(known))
+        outputs, updates = self._run(traced, given, numbers)
+        finite = not traced.checked or bool(Tensor(outputs.pop()).item())  # the same answer on every rank
+        if finite:
+            with Override(grad=False):
+                for i, value in updates.items():
+                    self._assign(traced.graph.variables[i], value)
+        else:
+            before.put_back_states()
+        made = any(v.value is None for v in traced.graph.variables)  # state, of which the next call makes none
+        if known is None and not made and mark == self._mark(given)[0]:  # nor did build change what it depends on
+            self._traced[mark] = traced
+        return traced, outputs, finite
 
-    def _finite(self, flag: Value) -> bool:
-        """Whether all gradients of the call are finite, the same answer on every rank; tells the scaler (AMP-SKIP)."""
-        assert self._scaler is not None
-        finite = bool(Tensor(flag).item())
-        self._scaler.update(finite)
-        return finite
+    def _mark(self, given: Sequence[Value]) -> tuple[tuple[Any, ...], list[Tensor]]:
+        """What a traced call depends on beside its inputs, another of which is traced anew (GRAPH-MODE); the cells there are."""
+        config = self.config
+        settled = (
+            config.accumulation_steps, config.zero_stage, config.amp_dtype, config.order, config.keep_parts,
+            self._scaler is not None,
+        )  # fmt: skip
+        return mark_of(given, self._modules(), self._optimizer_state(), settled)
 
     def _run(
         self, traced: Traced, given: Sequence[Value], numbers: Sequence[float]
@@ -293,13 +295,13 @@ class Graph:
         else:
             variable.cell.write(value)
 
-    def _trace_or_advise(self, args: Any) -> tuple[Traced, list[float]]:
+    def _trace_or_advise(self, args: Any, before: Before) -> tuple[Traced, list[float]]:
         """Traces; where the micro-batches are too many, says how many would do (TIME-REFUSED)."""
-        steps, before = self.config.accumulation_steps, self._host_state()
+        steps = self.config.accumulation_steps
         metas, count = [t.value.meta for t in tensors_in(args)], steps
 
         def works(fewer: int) -> bool:
-            self._put_back(before)
+            before.put_back_states()
             try:
                 self._trace(args, fewer)
             except TooManySteps:
@@ -308,7 +310,7 @@ class Graph:
 
         try:
             for count in asked_first(metas, steps):
-                self._put_back(before)
+                before.put_back_states()
                 traced = self._trace(args, count)
             return traced
         except TooManySteps as error:
@@ -319,8 +321,17 @@ class Graph:
         tracer = Tracer(steps)
         cells = self._cells()
         lazy = [twin_of(t.value, steps, input_sbp(t.value.meta, steps)) for t in tensors_in(args)]
+        handed = [twin_tensor(value) for value in lazy]
         with lazily(cells.values(), tracer) as twins:
-            result = self._build(args, lazy, tracer)
+            outside = Outside(type(self).__name__, handed, self._modules(), [optimizer for optimizer, _ in self._optimizers])
+            try:
+                result = self._build(rebuilt(args, iter(handed)), tracer)
+                outside.require_unchanged(twins)
+            except BaseException:
+                outside.put_back()
+                raise
+            read = {key(v) for node in tracer.nodes for v in node.inputs} | {key(t.value) for t in tensors_in(result)}
+            outside.require_none_lost({} if self._optimizers else cells, read)
             gradients = self._gradients()
             first = len(tracer.nodes)
             scalars, finite = self._step_optimizers(tracer)
@@ -349,8 +360,8 @@ class Graph:
         traced = Traced(graph, result, compiled, gradients, shape, len(tracer.scales), finite is not None, counts, choices)
         return traced, self._numbers(traced, scalars)
 
-    def _build(self, args: Any, lazy: Sequence[Value], tracer: Tracer) -> Any:
-        """build() on lazy values, in the precision and with the loss scale asked for."""
+    def _build(self, args: Any, tracer: Tracer) -> Any:
+        """build() on lazy tensors, in the precision and with the loss scale asked for."""
         state, config = settings(), self.config
         with ExitStack() as around:
             around.enter_context(gathered_for_use([p for _, p, _ in self._optimizer_state()], self._layouts))
@@ -359,7 +370,7 @@ class Graph:
                 around.enter_context(Override(interpreters=(*state.interpreters, halves)))
             if self._scaler is not None and self._optimizers:
                 around.enter_context(scaled_losses(tracer, self._scaler.get_scale()))
-            return self.build(*rebuilt(args, iter([Tensor(value) for value in lazy])))
+            return self.build(*args)
 
     def _numbers(self, traced: Traced, scalars: Sequence[tuple[Value, float]]) -> list[float]:
         """The numbers of this call: the loss scale wherever build used it, then what the optimizers brought along."""
@@ -386,12 +397,13 @@ class Graph:
     def _step_optimizers(self, tracer: Tracer) -> tuple[list[tuple[Value, float]], Tensor | None]:
         """Steps them lazily: the numbers they brought along, and with a grad scaler whether all gradients are finite."""
         tracer.scalars, finite = [], None
-        params = [p for _, p, _ in self._optimizer_state()]
+        params = list({id(p): p for _, p, _ in self._optimizer_state()}.values())
         with stepped_in_parts(params if self.config.zero_stage in (1, 2) else []):
             if self._scaler is not None and params:
                 finite = unscaled(tracer, params, self._scaler.get_scale())
             for optimizer, _ in self._optimizers:
                 optimizer.step()
+            for optimizer, _ in self._optimizers:  # only now: two may step one parameter
                 optimizer.zero_grad()
         return tracer.scalars, finite
 
@@ -399,7 +411,7 @@ class Graph:
         """The optimizers' numbers of this call, found by stepping them without tensors' numbers (GRAPH-SCALARS)."""
         if self._scaler is None and self.config.zero_stage in (0, 3):
             optimizers = [optimizer for optimizer, _ in self._optimizers]
-            found = self._remembered.of(optimizers, traced.gradients, traced.graph.steps, lazy_like)
+            found = traced.remembered.of(optimizers, traced.gradients, traced.graph.steps, lazy_like)
             if found is not None:
                 self._require_same(found[1], traced.optimizer_names)
                 return [1.0] * traced.scales + found[0]
@@ -415,55 +427,6 @@ class Graph:
     def _require_same(self, done: tuple[Any, ...], traced: tuple[Any, ...]) -> None:
         if done != traced:
             raise GraphError(f"{type(self).__name__}: an optimizer does other operations than when it was traced")
-
-    # --- what the optimizers hold in Python -----------------------------------------------------------------------------
-
-    def _host_state(self) -> list[dict[Any, dict[str, Any]]]:
-        """Which entries the optimizers' states have: cells, and numbers (a power of beta)."""
-        return [{p: dict(state) for p, state in optimizer.state.items()} for optimizer, _ in self._optimizers]
-
-    def _put_back(self, before: list[dict[Any, dict[str, Any]]]) -> None:
-        for (optimizer, _), state in zip(self._optimizers, before, strict=True):
-            optimizer.state = {p: dict(entries) for p, entries in state.items()}
-
-    @contextmanager
-    def _put_back_on_error(self, before: list[dict[Any, dict[str, Any]]]) -> Iterator[ExitStack]:
-        """A call that fails leaves the optimizers as they were, and what is entered into the stack this gives."""
-        try:
-            with ExitStack() as stack:
-                yield stack
-        except BaseException:
-            self._put_back(before)
-            raise
-
-
-def _named_modules(name: str, module: Module) -> list[tuple[str, Module]]:
-    """`module.named_modules()`, as a list and without a generator for each module: it is asked in each call."""
-    found: dict[int, tuple[str, Module]] = {}
-    waiting = [(name, module)]
-    while waiting:
-        path, held = waiting.pop()
-        if id(held) not in found:
-            found[id(held)] = path, held
-            if held._modules:
-                children = [(f"{path}.{n}", child) for n, child in held._modules.items() if child is not None]
-                waiting += reversed(children)
-    return list(found.values())
-
-
-def told_of(module: Any) -> tuple[Any, ...] | None:
-    """What a graph is told about a module, as a value to compare."""
-    told = module.__dict__.get("_graph_module")
-    return (told.stage, told.placement, told.activation_checkpointing) if isinstance(told, GraphModule) else None
-
-
-def nesting(arguments: Any) -> Any:
-    """Tuples, lists and dicts (in their order) as they are, with metas for tensors: what a call is compared by."""
-    if isinstance(arguments, (tuple, list)):
-        return tuple(map(nesting, arguments)) if isinstance(arguments, tuple) else list(map(nesting, arguments))
-    if isinstance(arguments, dict):
-        return [(name, nesting(item)) for name, item in arguments.items()]
-    return arguments.value.meta if isinstance(arguments, Tensor) else arguments
 
 
 def lazy_like(meta: Meta) -> Value:

@@ -31,7 +31,7 @@ class Stepped:
 
 
 class Numbers:
-    """The numbers of a graph's plain optimizers, call after call."""
+    """The numbers of a traced graph's plain optimizers, call after call."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Stepped] = {}
@@ -47,8 +47,9 @@ class Numbers:
         known: dict[Any, Stepped] = {}
         for optimizer, group, hyper, p in _stepped(optimizers, gradients):
             state = optimizer.state.setdefault(p, {})
-            held = tuple([(k, None if isinstance(v, Tensor) else v) for k, v in state.items()])
-            mark = (type(optimizer), hyper, held, p.value.meta.dtype)
+            meta = p.value.meta  # state laid out otherwise is moved first
+            held = tuple([(k, v.value.meta.sbp == meta.sbp if isinstance(v, Tensor) else v) for k, v in state.items()])
+            mark = (type(optimizer), hyper, held, meta.dtype)
             if mark not in known:
                 known[mark] = self._known.get(mark) or _step(optimizer, group, p, lazy(gradients[id(p)]), steps)
             found = known[mark]

@@ -7,6 +7,7 @@ same bits.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -46,6 +47,11 @@ def is_lazy(value: Value) -> bool:
     return isinstance(value.shards, Unborn)
 
 
+def is_tracing() -> bool:
+    """Whether a graph is being traced here."""
+    return any(isinstance(one, Tracer) for one in settings().interpreters)
+
+
 class Tracer:
     """An interpreter that computes nothing and writes down every primitive, boxing included.
 
@@ -65,6 +71,7 @@ class Tracer:
         self.generator: Generator | None = None  # the default one; its ordinals count from the start of the call
         self.asked: dict[int, tuple[Meta, ...]] = {}  # order of a node -> its operands' metas before they were moved for it
         self.inserted: set[int] = set()  # orders of the moves that lowering put in
+        self._times_set = 0
         self._draws = (0, 0)
         self._constants: dict[int, tuple[Value, Value]] = {}  # with the captured value, so that its key stays its own
 
@@ -109,10 +116,28 @@ class Tracer:
         """Draws are moved to the default generator's ordinals when the graph runs, so they must be its own (GRAPH-RANDOM)."""
         assert self.generator is not None
         before, self._draws = self._draws, self.generator.state[1:]
+        self.ends_draws()
         if self._draws == before:
             raise GraphError(
                 f"{primitive.name}: in build() numbers are drawn from the default generator, not from one of your own"
             )
+
+    def starts_draws(self, generator: Generator) -> None:
+        """Draws are those of `generator`, the default one, and count from the start of the call."""
+        generator.state = (generator.seed, 0, 0)
+        self.generator, self._times_set = generator, generator._times_set
+
+    def ends_draws(self) -> None:
+        """`GraphError` if build did more with the generator than draw (GRAPH-RANDOM)."""
+        if self.generator is not None and self.generator._times_set != self._times_set:
+            raise GraphError(
+                "build() seeds the default generator or sets its state, which later calls would not do again; do it before a call"
+            )
+
+    def steps_optimizer(self) -> None:
+        """The graph steps the optimizers it was given; of another the state would be lost, and the rate a constant (GRAPH-OPTIMIZER)."""
+        if self.scalars is None:
+            raise GraphError("build() steps an optimizer: add_optimizer() gives it to the graph, which steps it after build()")
 
     def writes(self, old: Value) -> None:
         """What the graph writes must be state it knows, or the next call would not see it (GRAPH-STATE)."""
@@ -159,16 +184,16 @@ def lazily(cells: Iterable[Tensor], tracer: Tracer) -> Iterator[dict[int, Value]
     generator = settings().generator
     assert isinstance(generator, Generator)
     draws = generator.state
-    generator.state = (draws[0], 0, 0)  # traced ordinals count from the start of the call
-    tracer.generator = generator
+    tracer.starts_draws(generator)
     twins: dict[int, Value] = {}
     world = TimeWorld(settings().world, tracer.steps)
     try:
         for cell, value, _ in before:
             twins[id(cell)] = cell._value = twin_of(value, tracer.steps, broadcast)
-            cell._value.owner, cell.grad = value.owner, None
+            cell._value.owner, cell._value.hooks, cell.grad = value.owner, value.hooks, None
         with Override(interpreters=(*settings().interpreters, tracer), world=world):
             yield twins
+            tracer.ends_draws()
     finally:
         generator.state = draws
         for cell, value, grad in before:
@@ -184,6 +209,14 @@ def twin_of(value: Value, steps: int, along: Sbp) -> Value:
     return twin
 
 
+def twin_tensor(twin: Value) -> Tensor:
+    """What build gets of an input: one that requires a gradient finds it in `.grad`, as eagerly."""
+    tensor = Tensor(twin)
+    if twin.requires_grad:
+        twin.owner = weakref.ref(tensor)
+    return tensor
+
+
 def over_steps(tensor: Tensor) -> Tensor:
     """A result brought to B over the micro-steps: the batch's loss, the batch's outputs (TIME-RESULT)."""
     meta = tensor.value.meta
@@ -196,18 +229,18 @@ def over_steps(tensor: Tensor) -> Tensor:
     return Tensor(to_global(tensor.value, placement=meta.placement, sbp=(*meta.sbp[:-1], broadcast)))
 
 
-def tensors_in(result: Any) -> Iterator[Tensor]:
-    """The tensors in nested tuples, lists and dicts, in order; `GraphError` for anything else."""
+def tensors_in(result: Any, told: str = "build() must return") -> Iterator[Tensor]:
+    """The tensors in nested tuples, lists and dicts, in order; `GraphError`, which begins as `told`, for anything else but None."""
     if isinstance(result, Tensor):
         yield result
     elif isinstance(result, (tuple, list)):
         for item in result:
-            yield from tensors_in(item)
+            yield from tensors_in(item, told)
     elif isinstance(result, dict):
         for item in result.values():
-            yield from tensors_in(item)
+            yield from tensors_in(item, told)
     elif result is not None:
-        raise GraphError(f"build() must return tensors (in tuples, lists or dicts), found {type(result).__name__}")
+        raise GraphError(f"{told} tensors (in tuples, lists or dicts), found {type(result).__name__}")
 
 
 def rebuilt(result: Any, tensors: Iterator[Any]) -> Any:
@@ -215,7 +248,8 @@ def rebuilt(result: Any, tensors: Iterator[Any]) -> Any:
     if isinstance(result, Tensor):
         return next(tensors)
     if isinstance(result, (tuple, list)):
-        return type(result)(rebuilt(item, tensors) for item in result)
+        items = [rebuilt(item, tensors) for item in result]
+        return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)  # a named tuple takes them one by one
     if isinstance(result, dict):
         return {key: rebuilt(item, tensors) for key, item in result.items()}
     return result

@@ -62,36 +62,31 @@ def _leaf(value: Value) -> Value:
     return Value(value.meta, value.shards)
 
 
-@contextmanager
-def kept_in_parts(params: Iterable[Tensor]) -> Iterator[dict[int, NdSbp]]:
-    """Brings each parameter that every rank holds to S parts, for good, unless the block fails (ZERO-PARAMETER).
+def kept_in_parts(params: Iterable[Tensor]) -> dict[Tensor, NdSbp]:
+    """Brings each parameter that every rank holds to S parts, for good (ZERO-PARAMETER).
 
-    Its logical value stays.  Gives, by id of the parameter, the layouts they had: none are left if the block fails.
+    Its logical value stays.  Gives, by parameter, the layouts they had.
     """
-    before = [(p, p.value, p.version) for p in params if shard_sbp(p.value) is not None]
-    layouts = {id(p): p.sbp for p, _, _ in before}
-    try:
-        for p, held, _ in before:
-            sbp = shard_sbp(held)
-            assert sbp is not None
+    layouts: dict[Tensor, NdSbp] = {}
+    for p in params:
+        held, sbp = p.value, shard_sbp(p.value)
+        if sbp is not None:
+            layouts[p] = p.sbp
             value = to_global(held, placement=held.meta.placement, sbp=sbp)
             p._value = Value(value.meta, value.shards)
             p._version += 1
-            p._own(p._value)
-        yield layouts
-    except BaseException:
-        for p, held, version in before:
-            p._value, p._version = held, version
-        layouts.clear()
-        raise
+            if held.requires_grad:  # else it is frozen, and stays so
+                p._own(p._value)
+                p._value.hooks = held.hooks
+    return layouts
 
 
 @contextmanager
-def gathered_for_use(params: Iterable[Tensor], layouts: dict[int, NdSbp]) -> Iterator[None]:
+def gathered_for_use(params: Iterable[Tensor], layouts: dict[Tensor, NdSbp]) -> Iterator[None]:
     """For the block (build), each parameter kept in parts is read in its former layout; its gradient arrives in parts (ZERO-PARAMETER)."""
-    leaves = [(p, p.value) for p in params if id(p) in layouts]
+    leaves = [(p, p.value) for p in params if p in layouts]
     for p, leaf in leaves:
-        wanted = layouts[id(p)]
+        wanted = layouts[p]
         assert leaf.meta.sbp is not None
         p._value = to_global(leaf, placement=leaf.meta.placement, sbp=(*wanted, *leaf.meta.sbp[len(wanted) :]))
     yield

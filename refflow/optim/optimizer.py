@@ -17,6 +17,7 @@ from ..functional.creation import zeros_like
 from ..layout import Placement, broadcast
 from ..numerics import float32, is_float, is_half
 from ..ops.border import is_partial
+from ..state import settings
 from ..tensor.backward import enable_grad, no_grad
 from ..tensor.tensor import Tensor
 
@@ -72,6 +73,9 @@ class Optimizer:
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates every parameter that has a gradient; returns what `closure` does, which is called first (OPT-STEP)."""
+        for interpreter in settings().interpreters:
+            if hasattr(interpreter, "steps_optimizer"):  # a graph's tracer steps its own
+                interpreter.steps_optimizer()
         loss = None
         if closure is not None:
             with enable_grad():

@@ -16,12 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refflow_accel.program import lower as lowering_module
+from refflow_accel.program import native as native_module
 from refflow_accel.program.layout import Span, place
 from refflow_accel.program.lower import HostStep
 
 import refflow as flow
 from refflow.errors import AttributeValueError, BackendError, DataError
 from refflow.graph.trace import tensors_in
+from refflow.numerics import cast
 from tests.graph.running import B, Of, S, bits
 from tests.graph.test_programs import cases, differentiated
 from tests.strategies import examples
@@ -261,6 +263,57 @@ def test_bad_data_are_told_and_change_nothing(numba: None) -> None:  # ACC-PROGR
         graph(bad)
     assert flow.same_bits(table.weight.detach().numpy(), before)
     graph(good)
+
+
+def test_bad_data_on_the_host_are_told_as_the_interpreter_tells_them(numba: None) -> None:  # ACC-PROGRAM
+    where = {"placement": flow.placement("cpu", [0]), "sbp": B}
+    with on_host():
+        graph = Of(lambda i, n, d: (flow.gather(one(np.zeros(4)), 0, i), n // d), 1, "compiled")
+        good = [flow.tensor(data, **where) for data in ([0, 3], [5, 7], [1, 2])]
+        graph(*good), graph(*good)
+        for bad in ([[0, 9], [5, 7], [1, 0]], [[0, 1], [5, 7], [1, 0]]):
+            inputs = [flow.tensor(data, **where) for data in bad]
+            with pytest.raises(DataError) as found:
+                graph(*inputs)
+            with pytest.raises(DataError) as wanted:
+                graph._function(*inputs)
+            assert str(found.value) == str(wanted.value)
+
+
+def test_numbers_of_an_interrupted_call_are_not_taken_for_those_of_the_last(numba: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ACC-PROGRAM, GRAPH-SCALARS: the rates of two groups change, the call stops between them, and they change back."""
+    held = [flow.nn.Parameter(one([8.0])) for _ in range(2)]
+
+    class Two(flow.nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.held = flow.nn.ParameterList(held)
+            self.optimizer = flow.optim.SGD([{"params": [p], "lr": 0.5} for p in held], lr=0.5)
+            self.add_optimizer(self.optimizer)
+
+        def build(self, x: Any) -> Any:
+            loss = sum(p * p * x for p in held).sum() * 0.5
+            loss.backward()
+            return loss
+
+    graph, x = Two(), one([1.0])
+    for _ in range(3):
+        graph(x)
+    groups, casts = graph.optimizer.param_groups, []
+
+    def stops(*args: Any) -> Any:
+        casts.append(args)
+        if len(casts) == 2:
+            raise KeyboardInterrupt
+        return cast(*args)
+
+    groups[0]["lr"], groups[1]["lr"] = 0.25, 0.125
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(native_module, "cast", stops)
+        graph(x)
+    groups[0]["lr"] = groups[1]["lr"] = 0.5
+    graph(x)
+    assert [p.tolist() for p in held] == [[0.5], [0.5]]
 
 
 def test_size_0_and_0_d(numba: None) -> None:  # ACC-LOWER

@@ -171,6 +171,7 @@ class Native:
         """The numbers whose bits are others than in the last call; many are one number, which is rounded once."""
         bits = np.array(scalars, np.float64).view(np.int64)
         fresh = np.flatnonzero(bits != self._numbers) if len(self._numbers) else np.arange(len(bits))
+        self._numbers = np.zeros(0, np.int64)  # unknown, should this be interrupted
         rounded: dict[tuple[float, Any], Array] = {}
         for index in fresh.tolist():
             for buffer in self._scalars.get(index, ()):
