@@ -46,7 +46,7 @@ WRONG: dict[int, list[tuple[Told, tuple[int, ...]]]] = {  # how it is told, whic
 def programs(graph: Graph) -> list[Any]:
     """The compiled programs of a graph that have run natively."""
     made = [program for traced in graph._traced.values() for _, program in traced.programs.values()]
-    return [program for program in made if program._native is not None]
+    return [program for program in made if program._runner is not None]
 
 
 def exchanges(net: Any, optimizer: Any, told: Told) -> int:

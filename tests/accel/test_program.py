@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refflow_accel.program import lower as lowering_module
 from refflow_accel.program import native as native_module
-from refflow_accel.program.layout import Span, place
+from refflow_accel.program.arena import Span, place
 from refflow_accel.program.lower import HostStep
 
 import refflow as flow
@@ -194,10 +194,10 @@ def test_buffers_are_used_again(numba: None) -> None:  # ACC-PROGRAM
     for _ in range(3):
         graph(x)
     (program,) = [program for _, program in graph._last.programs.values()]  # type: ignore[union-attr]
-    before = {number: list(map(id, buffers)) for number, buffers in program._native._buffers.items()}
+    before = {number: list(map(id, buffers)) for number, buffers in program._runner._buffers._of.items()}
     for _ in range(10):
         graph(x)
-    assert {number: list(map(id, buffers)) for number, buffers in program._native._buffers.items()} == before
+    assert {number: list(map(id, buffers)) for number, buffers in program._runner._buffers._of.items()} == before
     assert all(len(buffers) == 2 for buffers in before.values())
 
 
@@ -380,7 +380,7 @@ def test_chains_are_made_and_constants_folded(numba: None) -> None:  # ACC-FUSE,
     (program,) = [program for _, program in graph._last.programs.values()]  # type: ignore[union-attr]
     names = [call.name for call in program._recorded.program.calls]
     assert names.count("chain") == 1 and "full" not in names and names.count("matmul") == 1
-    assert not any(isinstance(item, HostStep) for item in program._native._segments)
+    assert not any(isinstance(item, HostStep) for item in program._runner._items)
     assert [t.tolist() for t in tensors_in(graph(x, y))][1] == [[4.0] * 3] * 3
 
 
@@ -400,7 +400,7 @@ def test_kept_buffers_are_forgotten(numba: None) -> None:
         graph(one(np.zeros(10)))
         kept.append(graph.held.w.snapshot())
     (program,) = [program for _, program in graph._last.programs.values()]  # type: ignore[union-attr]
-    assert all(len(buffers) <= 4 for buffers in program._native._buffers.values())
+    assert all(len(buffers) <= 4 for buffers in program._runner._buffers._of.values())
     assert [w.tolist()[0] for w in kept] == [0.5 ** (i + 1) for i in range(20)]
 
 

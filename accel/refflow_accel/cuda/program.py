@@ -1,13 +1,13 @@
 """Compiled programs on CUDA: a recorded call's kernels, launched again in order, elementwise chains as one kernel each.
 
-Implements ACC-CUDA-PROGRAM and ACC-EXCHANGE of spec/text/acceleration.md.  Everything goes to the
-current stream.  Arrays are let go behind their last reader, so that the next call is given the same blocks; none is ever
-written a second time while somebody holds it, so variables and results need no copies.
+Implements ACC-CUDA-PROGRAM and ACC-EXCHANGE of spec/text/acceleration.md.  Everything goes to the current stream.  Arrays
+are let go behind their last reader, so that the next call is given the same blocks; none is ever written a second time
+while somebody holds it, so variables and results need no copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,9 +23,8 @@ from refflow.state import settings
 
 from ..chains import Chain
 from ..program import passes
-from ..program.compiled import Done
 from ..program.exchange import anybody_refused, exchange
-from ..program.local import EXCHANGE, LocalCall, LocalProgram, Results, Where
+from ..program.local import EXCHANGE, Done, LocalCall, LocalProgram, Ordinals, Results, Where, values_of
 from . import elementwise
 from .backend import to_host
 from .memory import DeviceArray, from_host
@@ -72,15 +71,7 @@ class Replay:
             return None
         generator.next_global += graph.draws[0]
         generator.next_local += graph.draws[1]
-        outputs: list[Value] = []
-        updates: dict[int, Value] = {}
-        for (kind, index), (meta, shards) in self._results.items():
-            value = Value(meta, {rank: arrays[number] for rank, number in shards.items()})
-            if kind == "output":
-                outputs.append(value)
-            else:
-                updates[index] = value
-        return outputs, updates
+        return values_of(self._results, {"output": arrays, "update": arrays})
 
     def _entering(self, graph: LogicalGraph, inputs: Sequence[Value], scalars: Sequence[float]) -> Arrays:
         """The arrays there are before the first launch."""
@@ -113,15 +104,12 @@ class Launch:
 
     kernel: Callable[..., Any]
     call: LocalCall
-    attrs: dict[str, Any]
+    attrs: Mapping[str, Any]
     gone: tuple[int, ...]
 
-    def __call__(self, arrays: Arrays, seed: int, ordinals: tuple[int, int]) -> None:
-        """Runs the kernel; a draw's stream counts from the generator's ordinals (local or global)."""
-        attrs = self.attrs
-        if self.call.random:
-            stream = attrs["stream"]
-            attrs = {**attrs, "seed": seed, "stream": stream + 2 * ordinals[stream % 2]}
+    def __call__(self, arrays: Arrays, seed: int, ordinals: Ordinals) -> None:
+        """Runs the kernel; the draws of the graph call begin at the generator's `ordinals`."""
+        attrs = self.call.drawn(seed, ordinals) if self.call.random else self.attrs
         made = self.kernel(*[arrays[number] for number in self.call.inputs], **attrs)
         for number, array in zip(self.call.outputs, made if isinstance(made, tuple) else (made,), strict=True):
             arrays[number] = array
@@ -140,9 +128,9 @@ def launches(program: LocalProgram, backend: Backend) -> list[Launch]:
             made.append(Launch(partial(_chain, call.attrs["chain"]), call, {}, gone))
         elif call.name == EXCHANGE:
             zeros = [np.zeros(program.arrays[n].shape, program.arrays[n].dtype) for n in call.inputs]
-            made.append(Launch(partial(_exchange, zeros), call, dict(call.attrs), gone))
+            made.append(Launch(partial(_exchange, zeros), call, call.attrs, gone))
         else:
-            made.append(Launch(backend.kernel(call.name), call, dict(call.attrs), gone))
+            made.append(Launch(backend.kernel(call.name), call, call.attrs, gone))
     return made[::-1]
 
 

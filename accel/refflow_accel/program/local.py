@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from refflow.ir import Meta
+from refflow.ir import Meta, Value
 from refflow.kernels import Array, Backend, Kernel
 
 Where = tuple[str, int, int]  # "input", "scalar" or "variable"; its index; the rank
 Results = Mapping[tuple[str, int], tuple[Meta, dict[int, int]]]  # of "output" or "update", index: meta, number by rank
+Done = tuple[list[Value], dict[int, Value]]  # outputs, and the next values of the variables by index
+Ordinals = tuple[int, int]  # of the generator's next global and next local draw
 EXCHANGE = "exchange"  # the name of a call that sends arrays to other processes and receives theirs
 
 
@@ -34,10 +36,33 @@ class LocalCall:
         """Whether the call draws numbers."""
         return "stream" in self.attrs
 
+    def drawn(self, seed: int, ordinals: Ordinals) -> Mapping[str, Any]:
+        """The attributes of a `random` call in a graph call whose draws begin at these ordinals."""
+        return {**self.attrs, "seed": seed, "stream": stream_at(self.attrs["stream"], ordinals)}
+
     @property
     def effect(self) -> bool:
         """Whether other processes take part: such calls stay, in their order, whoever reads what they give."""
         return self.name == EXCHANGE
+
+
+def stream_at(relative: int, ordinals: Ordinals) -> int:
+    """The stream of a draw in a graph call whose draws begin at these ordinals: even ones are global (RNG-STREAM)."""
+    return relative + 2 * ordinals[relative % 2]
+
+
+def values_of(results: Results, arrays: Mapping[str, Any]) -> Done:
+    """What a graph call returns; `arrays` has for "output" and "update" the array of each number."""
+    outputs: list[Value] = []
+    updates: dict[int, Value] = {}
+    for (kind, index), (meta, shards) in results.items():
+        of_kind = arrays[kind]
+        value = Value(meta, {rank: of_kind[number] for rank, number in shards.items()})
+        if kind == "output":
+            outputs.append(value)
+        else:
+            updates[index] = value
+    return outputs, updates
 
 
 @dataclass(eq=False)
@@ -70,7 +95,7 @@ class LocalProgram:
 class RecordingBackend:
     """Computes with another back end and writes its calls down."""
 
-    def __init__(self, inner: Backend, given: list[Array], ordinals: tuple[int, int]) -> None:
+    def __init__(self, inner: Backend, given: list[Array], ordinals: Ordinals) -> None:
         self.name = inner.name
         self.program = LocalProgram([], [])
         self.told = False  # whether other processes told something that another call might be told differently
@@ -104,8 +129,7 @@ class RecordingBackend:
             inputs = tuple(self.number(array) for array in arrays)
             outputs = tuple(self._enter(result) for result in results)
             if "stream" in attrs:
-                local = attrs["stream"] % 2
-                attrs = {**attrs, "stream": attrs["stream"] - 2 * self._ordinals[local]}
+                attrs = {**attrs, "stream": attrs["stream"] - 2 * self._ordinals[attrs["stream"] % 2]}
             self.program.calls.append(LocalCall(name, inputs, attrs, outputs))
             return made
 

@@ -10,7 +10,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from ..chains import Chain
 from ..cpu.abi import Call, Entry, address, parts, word
 from ..cpu.chain import apply_chain
 from ..cpu.registry import NATIVE, VIEWS
+from .arena import Span, place
 from .exchange import exchange
-from .layout import Span, place
 from .local import EXCHANGE, LocalCall, LocalProgram
 from .passes import CHAIN
 
@@ -30,11 +30,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(eq=False)
 class Base:
-    """A piece of memory: within a call (`owner` None: in the arena), or somebody's, by number."""
+    """A piece of memory that addresses are relative to.
+
+    `owner` None: it lives within a call only, in the arena.  Else who has it, and a number: ("input" | "scalar" |
+    "variable" | "update", number of the array), ("constant", 0), ("numbers", index of the draw).
+    """
 
     array: Array
     owner: tuple[str, int] | None = None
-    first: int = -1
+    first: int = -1  # rows that touch it; -1: none does
     last: int = -1
 
     def touched(self, row: int) -> None:
@@ -51,27 +55,42 @@ class Row:
     words: list[int]
     addresses: list[tuple[int, int, int]]
     tasks: int
-    parts: int
+    parts: int  # ranges that threads may share the tasks in
     call: LocalCall  # which it is of
+
+
+class Place(NamedTuple):
+    """Where an array lies: a base (-1: it has no bytes), an offset in bytes, an array of its shape, dtype and strides."""
+
+    base: int
+    offset: int
+    example: Array
 
 
 @dataclass(eq=False)
 class HostStep:
-    """A reference kernel, or an exchange with other processes, between rows: operands and results as (base, offset, example array)."""
+    """A reference kernel, or an exchange with other processes, between rows."""
 
     kernel: Callable[..., Any]
     call: LocalCall
-    operands: list[tuple[int, int, Array]]
-    results: list[tuple[int, int, Array]]
+    operands: list[Place]
+    results: list[Place]
 
 
 @dataclass(eq=False)
 class Lowered:
-    """Rows and host steps in order, the bases, and where each numbered array lies."""
+    """Rows and host steps in order, the bases, and of each draw the base of its seed and stream, and its relative stream."""
 
     items: list[Row | HostStep] = field(default_factory=list)
     bases: list[Base] = field(default_factory=list)
-    draws: list[tuple[int, int, int]] = field(default_factory=list)  # (base of the numbers, relative stream, local?)
+    draws: list[tuple[int, int]] = field(default_factory=list)
+
+    def arena(self) -> tuple[dict[int, int], int]:
+        """base -> its offset in the arena, and the arena's size, in bytes (ACC-ARENA)."""
+        inner = [i for i, base in enumerate(self.bases) if base.owner is None and base.first >= 0]
+        spans = [Span(self.bases[i].array.nbytes, self.bases[i].first, self.bases[i].last) for i in inner]
+        offsets, size = place(spans)
+        return dict(zip(inner, offsets, strict=True)), size
 
 
 class Lowering(Call):
@@ -113,17 +132,17 @@ class Lowering(Call):
     def numbers(self, *values: int) -> Array:
         array = self._own(super().numbers(*values), ("numbers", len(self.out.draws)))
         assert self._call is not None
-        self.out.draws.append((len(self.out.bases) - 1, self._call.attrs["stream"] // 2, self._call.attrs["stream"] % 2))
+        self.out.draws.append((len(self.out.bases) - 1, self._call.attrs["stream"]))
         return array
 
-    def where(self, array: Array) -> tuple[int, int]:
-        """The base an array lies in and its offset there, in bytes; (-1, 0) for one of no bytes."""
+    def place(self, array: Array) -> Place:
+        """Where an array lies."""
         if not array.size:
-            return -1, 0
+            return Place(-1, 0, array)
         start = address(array)
         found, base = self._starts[bisect_right(self._starts, (start, len(self.out.bases))) - 1]
         assert found <= start < found + self.out.bases[base].array.nbytes, "an array from nowhere"
-        return base, start - found
+        return Place(base, start - found, array)
 
     def launch(self, kernel: Entry, *arguments: Any, tasks: int, cost: float) -> None:
         if tasks <= 0:
@@ -132,7 +151,7 @@ class Lowering(Call):
         row = Row(kernel, [], [], tasks, parts(tasks, cost), self._call)
         for i, argument in enumerate(arguments):
             if isinstance(argument, np.ndarray):
-                base, offset = self.where(argument)
+                base, offset, _ = self.place(argument)
                 if base >= 0:
                     row.addresses.append((i, base, offset))
                     self.out.bases[base].touched(len(self.out.items))
@@ -177,10 +196,9 @@ class Lowering(Call):
         step = HostStep(kernel, call, [], [])
         for arrays, into in ((operands, step.operands), (results, step.results)):
             for array in arrays:
-                base, offset = self.where(array)
-                if base >= 0:
-                    self.out.bases[base].touched(at)
-                into.append((base, offset, array))
+                into.append(self.place(array))
+                if into[-1].base >= 0:
+                    self.out.bases[into[-1].base].touched(at)
         self.out.items.append(step)
         return results
 
@@ -192,11 +210,3 @@ def step_by_step(backend: Backend, *arrays: Array, chain: Chain) -> tuple[Array,
         attrs = {"dtype": np.dtype(step.dtype)} if step.op == "cast" else {}
         values.append(backend.kernel(step.op)(*[values[i] for i in step.operands], **attrs))
     return tuple(values[i] for i in chain.outputs)
-
-
-def arena(lowered: Lowered) -> tuple[dict[int, int], int]:
-    """base -> its offset in the arena, and the arena's size."""
-    inner = [i for i, base in enumerate(lowered.bases) if base.owner is None and base.first >= 0]
-    spans = [Span(lowered.bases[i].array.nbytes, lowered.bases[i].first, lowered.bases[i].last) for i in inner]
-    offsets, size = place(spans)
-    return dict(zip(inner, offsets, strict=True)), size

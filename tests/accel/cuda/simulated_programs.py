@@ -101,7 +101,7 @@ def test_training_has_the_bits_of_the_reference(net: Any, arrangement: Any) -> N
     *found, graph = train(net, BACKEND, "compiled", **arrangement)
     *wanted, _ = train(net, "reference", "sequential", **arrangement)
     assert found == wanted
-    assert isinstance(program_of(graph)._native, Replay)
+    assert isinstance(program_of(graph)._runner, Replay)
 
 
 # --- what a call launches, and where its arrays lie -------------------------------------------------------------------
@@ -182,7 +182,7 @@ def test_a_kind_of_graph_that_is_compiled_unasked(cuda: None) -> None:  # ACC-CU
     graph = Step(one([8.0, 0.0]))
     for _ in range(4):
         graph(one([0.0, 0.0]))
-    assert isinstance(BACKEND, Compiler) and graph.last_run is None and isinstance(program_of(graph)._native, Replay)
+    assert isinstance(BACKEND, Compiler) and graph.last_run is None and isinstance(program_of(graph)._runner, Replay)
 
 
 def test_later_calls_take_no_memory_from_the_driver(cuda: None) -> None:  # ACC-CUDA-PROGRAM, ACC-CUDA-MEMORY

@@ -13,7 +13,7 @@ ALIGN = 64  # a cache line, and the widest vector
 
 @dataclass
 class Span:
-    """An array's size in bytes and the rows [first, last] of the program that touch it."""
+    """An array's size in bytes, and the first and the last row of the program that touch it."""
 
     size: int
     first: int
@@ -21,7 +21,7 @@ class Span:
 
 
 def place(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """An offset for each span and the size of the arena; spans whose rows overlap never share a byte.
+    """An offset for each span and the size of the arena, in bytes; spans whose rows overlap never share a byte.
 
     Largest first, each into the lowest gap that is free while it lives.
     """
