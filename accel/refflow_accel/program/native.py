@@ -158,6 +158,7 @@ class Native:
         bits = np.array(scalars, np.float64).view(np.int64)
         last = self._last_scalars
         changed = np.flatnonzero(bits != last) if len(last) else np.arange(len(bits))
+        self._last_scalars = np.zeros(0, np.int64)  # unknown, should this be interrupted
         rounded: dict[tuple[int, Any], Array] = {}  # by bits and dtype
         for index in changed.tolist():
             for to in self._scalars.get(index, ()):
