@@ -38,16 +38,19 @@ def anything(ops: Collection[str]) -> bool:
 
 def optimized(
     program: LocalProgram,
-    uniform: Callable[[Array], Array] = uniform,
+    of_constant: Callable[[Array], Array] = uniform,
     together: Callable[[Collection[str]], bool] = anything,
 ) -> LocalProgram:
-    """All passes; a back end says how it sees constants of one value, and which primitives may stand in one chain."""
-    program = without_values(fold_constants(program, uniform))
+    """All passes; a back end says how it holds a constant, and which primitives may stand in one chain."""
+    program = without_values(fold_constants(program, of_constant))
     return fuse(drop_unused(transposed_products(program)), together)
 
 
-def fold_constants(program: LocalProgram, uniform: Callable[[Array], Array] = uniform) -> LocalProgram:
-    """Drops calls on constants alone: their recorded results are what they would give again (ACC-FOLD)."""
+def fold_constants(program: LocalProgram, of_constant: Callable[[Array], Array] = uniform) -> LocalProgram:
+    """Drops calls on constants alone: their recorded results are what they would give again (ACC-FOLD).
+
+    `of_constant` makes of a constant the array that the program keeps.
+    """
     constants = set(program.constants)
     calls = []
     for call in program.calls:
@@ -55,7 +58,7 @@ def fold_constants(program: LocalProgram, uniform: Callable[[Array], Array] = un
             calls.append(call)
         else:
             constants.update(call.outputs)
-    arrays = [uniform(a) if i in constants else a for i, a in enumerate(program.arrays)]
+    arrays = [of_constant(a) if i in constants else a for i, a in enumerate(program.arrays)]
     return replace(program, arrays=arrays, calls=calls, constants=constants)
 
 
@@ -85,34 +88,40 @@ def transposed_products(program: LocalProgram) -> LocalProgram:
     """(x y)^T as y^T x^T where only the transpose is used: a product of two numbers does not depend on their order, nor
     a fused multiply-add on that of its factors (ACC-TRANSPOSED)."""
     uses, results = program.uses(), set(program.results)
-    arrays, calls = list(program.arrays), list(program.calls)
-    extra: dict[int, list[LocalCall]] = {}
+    arrays: list[Array] = list(program.arrays)
+    instead: dict[int, list[LocalCall]] = {}  # of a call, by index
     for i, call in enumerate(program.calls):
-        if call.name != "matmul":
+        if call.name != "matmul" or call.outputs[0] in results or any(arrays[n].ndim < 2 for n in call.inputs):
             continue
         readers = uses.get(call.outputs[0], [])
-        if len(readers) != 1 or call.outputs[0] in results:
-            continue
-        flip = program.calls[readers[0]]
-        rank = program.arrays[call.outputs[0]].ndim
-        swap = (*range(rank - 2), rank - 1, rank - 2)
-        if flip.name != "transpose" or tuple(flip.attrs["perm"]) != swap:
-            continue
-        if any(program.arrays[number].ndim < 2 for number in call.inputs):
-            continue
-        sides = []
-        for number in reversed(call.inputs):
-            *batch, m, n = arrays[number].shape
-            arrays.append(blank((*batch, n, m), arrays[number].dtype))
-            perm = (*range(len(batch)), len(batch) + 1, len(batch))
-            sides.append(LocalCall("transpose", (number,), {"perm": perm}, (len(arrays) - 1,)))
-        product = LocalCall("matmul", tuple(side.outputs[0] for side in sides), call.attrs, flip.outputs)
-        extra[i] = [*sides, product]
-        calls[readers[0]] = LocalCall("nothing", (), {}, ())
-    made: list[LocalCall] = []
-    for i, call in enumerate(calls):
-        made += extra.get(i, [call] if call.name != "nothing" else [])
-    return replace(program, arrays=arrays, calls=made)
+        if len(readers) == 1 and _turns_matrices(program, program.calls[readers[0]]):
+            instead[i] = _product_of_transposes(arrays, call, program.calls[readers[0]].outputs)
+            instead[readers[0]] = []
+    calls = [made for i, call in enumerate(program.calls) for made in instead.get(i, [call])]
+    return replace(program, arrays=arrays, calls=calls)
+
+
+def _turns_matrices(program: LocalProgram, call: LocalCall) -> bool:
+    """Whether a call transposes the last two dimensions of its operand, and no others."""
+    rank = program.arrays[call.inputs[0]].ndim if call.inputs else 0
+    return call.name == "transpose" and rank >= 2 and tuple(call.attrs["perm"]) == _matrices_turned(rank)
+
+
+def _matrices_turned(rank: int) -> tuple[int, ...]:
+    """The permutation that transposes the last two of `rank` dimensions."""
+    return (*range(rank - 2), rank - 1, rank - 2)
+
+
+def _product_of_transposes(arrays: list[Array], product: LocalCall, outputs: tuple[int, ...]) -> list[LocalCall]:
+    """For x y the calls y^T, x^T and y^T x^T, whose result is `outputs`; the two transposes are added to `arrays`."""
+    calls = []
+    for number in reversed(product.inputs):
+        *batch, m, n = arrays[number].shape
+        arrays.append(blank((*batch, n, m), arrays[number].dtype))
+        perm = _matrices_turned(len(batch) + 2)
+        calls.append(LocalCall("transpose", (number,), {"perm": perm}, (len(arrays) - 1,)))
+    turned = tuple(call.outputs[0] for call in calls)
+    return [*calls, LocalCall("matmul", turned, product.attrs, outputs)]
 
 
 def fuse(program: LocalProgram, together: Callable[[Collection[str]], bool] = anything) -> LocalProgram:
