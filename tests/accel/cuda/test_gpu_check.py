@@ -45,7 +45,7 @@ def test_mpi_is_asked_where_its_switch_is_set() -> None:  # ACC-GPU-CHECK, WORLD
     pytest.importorskip("mpi4py")
     path = os.pathsep.join([str(ROOT), str(ROOT / "accel"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "NUMBA_ENABLE_CUDASIM": "1", "CUDA_VISIBLE_DEVICES": ""}
-    code = "import json; from refflow_accel.cuda.through_mpi import probe; print(json.dumps(probe()))"
+    code = "import json; from refflow_accel.gpu_check.through_mpi import probe; print(json.dumps(probe()))"
 
     def asked(**variables: str) -> Any:
         command = [sys.executable, "-c", code]
@@ -85,3 +85,10 @@ def sample(**changed: Any) -> dict[str, Any]:
 def test_one_difference_fails_the_check(changed: dict[str, Any]) -> None:  # ACC-GPU-CHECK
     assert gpu_check.verdict(sample())
     assert not gpu_check.verdict(sample(**changed))
+
+
+def test_the_table_tells_how_many_calls_differ() -> None:  # ACC-GPU-CHECK
+    """Not only those that are told in full."""
+    found = {"cases": 99, "by_kernel": {"sum": 99}, "differing": 50, "differences": ["sum(..)"] * 40, "untested": []}
+    head = {"device": "none", "numba_cuda": "0", "seconds": 1.0, "passed": False}
+    assert "99 calls of 1 kernels: 50 differ" in gpu_check.table({**head, "properties": found})

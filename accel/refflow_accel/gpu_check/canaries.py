@@ -17,13 +17,12 @@ from refflow.numerics.bits import first_difference
 from refflow.numerics.rounding import fma32
 
 from ..chains import Chain, Step
-from . import elementwise, target
-from .backend import CudaBackend as Device
+from ..cuda import elementwise, target
+from ..cuda.backend import CudaBackend
+from .report import Row
 
-Row = dict[str, Any]
 
-
-def canaries(backend: Device) -> Iterator[Row]:
+def canaries(backend: CudaBackend) -> Iterator[Row]:
     """The operations that all else rests on, one by one, against NumPy's."""
     n = 64 if target.SIMULATED else 1 << 16
     rng = np.random.default_rng(0)
@@ -55,14 +54,14 @@ def _normal(rng: np.random.Generator, n: int, dtype: Any = np.float32) -> Any:
     return rng.standard_normal(n).astype(dtype)
 
 
-def _on_device(backend: Device, ops: Sequence[tuple[str, tuple[int, ...]]], *arrays: Any) -> Any:
+def _on_device(backend: CudaBackend, ops: Sequence[tuple[str, tuple[int, ...]]], *arrays: Any) -> Any:
     """The last of a chain of float32 or float64 steps on arrays."""
     dtype = arrays[0].dtype.name
     chain = Chain((dtype,) * len(arrays), tuple(Step(op, at, dtype) for op, at in ops), (len(arrays) + len(ops) - 1,))
     return backend.to_host(elementwise.run(chain, [backend.from_host(a) for a in arrays])[0])
 
 
-def _fma(backend: Device, rng: np.random.Generator, n: int) -> str | None:
+def _fma(backend: CudaBackend, rng: np.random.Generator, n: int) -> str | None:
     """By a matmul of one term more than none: fma(a, b, fma(c, 1, -0))."""
     a, b, c = (_any_bits(rng, min(n, 256)) for _ in range(3))
     x = np.stack([c, a], 1)[:, None, :]
@@ -71,7 +70,7 @@ def _fma(backend: Device, rng: np.random.Generator, n: int) -> str | None:
     return _differs(made[:, 0, 0], fma32(a, b, fma32(c, np.float32(1), np.float32(-0.0))))
 
 
-def _two(backend: Device, rng: np.random.Generator, n: int) -> str | None:
+def _two(backend: CudaBackend, rng: np.random.Generator, n: int) -> str | None:
     for dtype in (np.float32, np.float64):
         a, b, c = (_normal(rng, n, dtype) for _ in range(3))
         wrong = _differs(_on_device(backend, [("mul", (0, 1)), ("add", (3, 2))], a, b, c), a * b + c)
@@ -80,7 +79,7 @@ def _two(backend: Device, rng: np.random.Generator, n: int) -> str | None:
     return None
 
 
-def _subnormals(backend: Device, rng: np.random.Generator, n: int) -> str | None:
+def _subnormals(backend: CudaBackend, rng: np.random.Generator, n: int) -> str | None:
     a = (rng.integers(1, 1 << 23, n, np.uint32)).view(np.float32)
     b = rng.standard_normal(n).astype(np.float32)
     for op, function in (("add", np.add), ("mul", np.multiply), ("div", np.divide)):
@@ -90,7 +89,7 @@ def _subnormals(backend: Device, rng: np.random.Generator, n: int) -> str | None
     return _differs(_on_device(backend, [("mul", (0, 0)), ("sqrt", (0,))], a), np.sqrt(a))
 
 
-def _division(backend: Device, rng: np.random.Generator, n: int) -> str | None:
+def _division(backend: CudaBackend, rng: np.random.Generator, n: int) -> str | None:
     for dtype in (np.float32, np.float64):
         a, b = _any_bits(rng, n, dtype), _any_bits(rng, n, dtype)
         wrong = _differs(_on_device(backend, [("div", (0, 1))], a, b), a / b)
@@ -99,7 +98,7 @@ def _division(backend: Device, rng: np.random.Generator, n: int) -> str | None:
     return None
 
 
-def _root(backend: Device, rng: np.random.Generator, n: int) -> str | None:
+def _root(backend: CudaBackend, rng: np.random.Generator, n: int) -> str | None:
     for dtype in (np.float32, np.float64):
         a = _any_bits(rng, n, dtype)
         wrong = _differs(_on_device(backend, [("sqrt", (0,))], a), np.sqrt(a))
@@ -108,7 +107,7 @@ def _root(backend: Device, rng: np.random.Generator, n: int) -> str | None:
     return None
 
 
-def _chain(backend: Device, rng: np.random.Generator, n: int) -> str | None:
+def _chain(backend: CudaBackend, rng: np.random.Generator, n: int) -> str | None:
     reference = ReferenceBackend()
     a, b = rng.standard_normal(n).astype(np.float32), rng.standard_normal(n).astype(np.float32)
     ops = [("exp", (0,)), ("mul", (2, 1)), ("tanh", (3,)), ("gelu", (4,)), ("sub", (5, 0))]
@@ -116,7 +115,7 @@ def _chain(backend: Device, rng: np.random.Generator, n: int) -> str | None:
     return _differs(_on_device(backend, ops, a, b), wanted)
 
 
-def _matmul(backend: Device, rng: np.random.Generator, n: int) -> str | None:
+def _matmul(backend: CudaBackend, rng: np.random.Generator, n: int) -> str | None:
     m = 5 if n < 1000 else 150
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, 3 * m + 2), (3 * m + 2, m + 1)))
     made = backend.to_host(backend.kernel("matmul")(backend.from_host(a), backend.from_host(b)))

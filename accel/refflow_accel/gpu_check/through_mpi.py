@@ -1,4 +1,4 @@
-"""`python -m refflow_accel.cuda.through_mpi`: does MPI read and write the memory of this device, as its switches say?
+"""`python -m refflow_accel.gpu_check.through_mpi`: does MPI read and write the memory of this device, as its switches say?
 
 Part of ACC-GPU-CHECK of spec/text/acceleration.md.  A process of its own asks, because an MPI that cannot do it ends the
 process that tries.  It sends arrays to itself; how messages go from device to device of two machines is not tried.
@@ -41,7 +41,7 @@ def wrong() -> str | None:
     """Sends arrays of the device to this process itself; what came out as another."""
     from mpi4py import MPI
 
-    from .backend import CudaBackend
+    from ..cuda.backend import CudaBackend
 
     backend, alone = CudaBackend(), MPI.COMM_SELF
     for size in _BYTES:
