@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from .protocol import Array, Backend, Kernel, ReferenceBackend
+from .protocol import Array, Backend, Kernel
+from .reference.backend import ReferenceBackend
 
 __all__ = ["Array", "Backend", "Kernel", "ReferenceBackend"]

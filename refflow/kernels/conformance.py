@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import BackendError, RefflowError
+from ..errors import BackendError, DtypeError
 from ..numerics.bits import first_difference, same_bits
 from ..numerics.dtypes import DTYPES, is_bool, is_float
-from .protocol import Backend, ReferenceBackend
+from .protocol import Backend
 from .reference import KERNELS
+from .reference.backend import ReferenceBackend
 
 HostArray = np.ndarray[Any, Any]
 
@@ -67,16 +68,23 @@ def check_backend(backend: Backend, dtypes: Sequence[np.dtype[Any]] = DTYPES) ->
         raise BackendError(f"the back end '{backend.name}' has no kernel named {', '.join(map(repr, missing))}")
     reference, faults, asked = ReferenceBackend(), list(_copies(backend)), []
     for case in cases(dtypes):
+        if not _takes(case):
+            continue
         try:
             expected = reference.kernel(case.name)(*case.arrays, **case.attrs)
-        except (RefflowError, TypeError, ValueError):
-            continue  # a dtype the primitive does not take
+        except DtypeError:
+            continue  # a dtype the primitive does not take; any other error is a wrong case
         asked.append(case.name)
         fault = _differs(backend, case, expected)
         if fault:
             faults.append(f"{case}: {fault}")
     faults += [f"{name}: no case asks for it" for name in sorted(KERNELS.keys() - set(asked))]
     return Report(backend.name, len(KERNELS), len(asked), tuple(faults))
+
+
+def _takes(case: Case) -> bool:
+    """Whether the reference's kernel takes the dtypes, as far as it does not say so itself: NumPy has no minus of booleans."""
+    return case.name not in ("neg", "sub") or not is_bool(case.arrays[0].dtype)
 
 
 def _has(backend: Backend, name: str) -> bool:

@@ -10,8 +10,8 @@ import pytest
 from refflow_accel.cpu.backend import NumbaBackend
 from refflow_accel.cpu.registry import NATIVE, VIEWS
 
-from refflow.errors import BackendError
-from refflow.kernels import ReferenceBackend
+from refflow.errors import BackendError, DataError
+from refflow.kernels import ReferenceBackend, conformance
 from refflow.kernels.conformance import check_backend
 from refflow.kernels.reference import KERNELS
 from refflow.numerics.dtypes import DTYPES
@@ -66,6 +66,14 @@ class Wrong(ReferenceBackend):
 def test_a_missing_kernel_is_named() -> None:  # KER-CONFORM
     with pytest.raises(BackendError, match="'lacking' has no kernel named 'cumsum'"):
         check_backend(Lacking())
+
+
+def test_a_wrong_case_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:  # KER-CONFORM
+    """Only a dtype that a primitive does not take leaves a case out."""
+    wrong = conformance.Case("index_select", (np.zeros(2, np.float32), np.array([2])), {"dim": 0})
+    monkeypatch.setattr(conformance, "cases", lambda dtypes: iter([wrong]))
+    with pytest.raises(DataError):
+        check_backend(ReferenceBackend())
 
 
 def test_other_bits_are_reported() -> None:  # KER-CONFORM
