@@ -155,6 +155,29 @@ def test_every_nth_input_is_checked_against_an_independent_library() -> None:  #
     assert outcome.differences == 0 and outcome.inputs == sum(seen) == -(-(1 << 32) // 40_009)
 
 
+@pytest.mark.parametrize("name", exhaust.WIDE)
+def test_the_quick_check_errs_no_more_than_it_is_trusted_to(name: str) -> None:  # ACC-EXHAUST
+    """On any bits, and on numbers around 1, where results are neither 0 nor infinite."""
+    mpmath = pytest.importorskip("mpmath")
+    function, bound = exhaust.WIDE[name]
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.integers(0, 1 << 32, 200, np.uint32).view(np.float32), rng.normal(0, 4, 200).astype(np.float32)])
+    y = rng.normal(0, 4, x.size).astype(np.float32)
+    seen = 0
+    for numbers in zip(x.tolist(), y.tolist()) if name == "pow" else zip(x.tolist()):
+        try:
+            found = function(*numbers)
+        except (ValueError, OverflowError, ZeroDivisionError):  # compiled, it is NaN or infinite
+            continue
+        if not 2.0**-160 < abs(found) < 2.0**140 or (name == "gelu" and abs(numbers[0]) < 2.0**-60):
+            continue
+        with mpmath.workprec(250):
+            exact = elementary.FUNCTIONS[name].exact(*map(mpmath.mpf, numbers))
+            assert abs(found - exact) <= bound * abs(exact), numbers
+        seen += 1
+    assert seen > 100
+
+
 def test_a_wrong_function_is_found(monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-EXHAUST
     monkeypatch.setitem(exhaust.KERNELS, "round32", np.trunc)
     assert exhaust.check("round32", stride=1_000_003).differences > 0

@@ -30,8 +30,9 @@ from .wide import KERNELS, WIDE, Array
 ALL = 1 << 32
 SLICE = 1 << 20  # inputs of one task
 BUFFER = 1 << 10  # inputs at a time inside one
-ROOM = 1 << 18  # arguments of one task that are kept for the reference
-HARD = 24  # and reported
+ROOM = 1 << 18  # inputs of one task that may be left to the reference; more are told as differences
+HARD = 24  # of those that were left to it, how many an outcome lists
+EXAMPLES = 8  # of differences, likewise
 HALVES = {"f16_encode": dtypes.float16, "bf16_encode": dtypes.bfloat16}  # what their patterns stand for
 
 from32 = Cpu.primitives["from32"]
@@ -159,16 +160,16 @@ def _sweep(name: str, with_scalar: bool, chosen: Callable[[int, Any], Any]) -> A
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was run and seen."""
+    """What was run and seen; inputs are listed as the patterns of their float32 arguments, in hexadecimal."""
 
     function: str
-    forms: str
+    forms: str  # "both", or "block" alone
     stride: int
     inputs: int
     undecided: int  # settled by the reference, not by the quick check
     differences: int
     examples: list[str]
-    hard: list[str]  # arguments of some of the undecided, as patterns
+    hard: list[str]  # some of the undecided
     seconds: float
 
 
@@ -240,7 +241,10 @@ def _slice(
 
 def check(subject: Subject | str, stride: int = 1, threads: int = 1, with_scalar: bool = True,
           first: int = 0, last: int = ALL, advance: Callable[[int], object] = lambda n: None) -> Outcome:  # fmt: skip
-    """Check a function on the patterns first, first + stride, .. below last; `advance` hears of every input done."""
+    """Check a function on the patterns first, first + stride, .. below last; `advance` is told how many more are done.
+
+    `with_scalar` False leaves the scalar form out.  Errors: `KeyError` for a function that `NAMES` lacks.
+    """
     begin = time.perf_counter()
     held = Subject(subject) if isinstance(subject, str) else subject
     total = -(-(last - first) // stride)
@@ -262,4 +266,4 @@ def check(subject: Subject | str, stride: int = 1, threads: int = 1, with_scalar
             wrong += bad
     forms = "both" if with_scalar else "block"
     seconds = round(time.perf_counter() - begin, 1)
-    return Outcome(str(held), forms, stride, total, undecided, len(wrong), wrong[:8], hard, seconds)
+    return Outcome(str(held), forms, stride, total, undecided, len(wrong), wrong[:EXAMPLES], hard, seconds)
