@@ -35,7 +35,11 @@ def folder(kind: str = "cpu") -> Path:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file in the folder, whole or not at all, whoever else writes it at the time; a full disk is forgiven."""
+    """Writes a file in the folder, whole or not at all, whoever else writes it at the time.
+
+    Where it cannot be written (a full disk) there is none: what was to be kept is made again by the next process.
+    """
+    temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
@@ -43,7 +47,8 @@ def write(path: Path, text: str) -> None:
             file.write(text)
         os.replace(temporary, path)
     except OSError:
-        return
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
 
 
 def _writable(wanted: Path) -> Path:

@@ -147,6 +147,13 @@ def test_a_damaged_cache_is_made_anew(tmp_path: Path) -> None:
         assert python(ADDS, REFFLOW_CACHE=str(tmp_path)) == "[2.5, 2.5]"
 
 
+def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    """ACC-CACHE: no half of it, and no temporary file, should it end on a folder of its name."""
+    (tmp_path / "kernel.ptx").mkdir()
+    cache.write(tmp_path / "kernel.ptx", "text")
+    assert [path.name for path in tmp_path.iterdir()] == ["kernel.ptx"]
+
+
 @pytest.mark.slow
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")

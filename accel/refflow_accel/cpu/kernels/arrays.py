@@ -1,4 +1,4 @@
-"""What boxing needs of local arrays: pieces put together (KER-ARRAYS); cutting is a view, folding is reduction's."""
+"""What boxing needs of local arrays: pieces put together (KER-ARRAYS); cutting is a view, the fold over ranks is `ranks`'."""
 
 from __future__ import annotations
 
