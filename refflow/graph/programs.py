@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from ..errors import AttributeValueError, BackendError
 from ..ir import Value
+from ..kernels import Backend
 from ..state import settings
 from ..world.mpi import MpiWorld
 from .logical import LogicalGraph
@@ -26,12 +27,20 @@ class Program(Protocol):
 
 @runtime_checkable
 class Compiler(Protocol):
-    """A back end that makes programs of graphs; those of one with a true `exchanges` serve ranks in several processes."""
+    """A back end that makes programs of graphs.
 
-    def program(self, graph: LogicalGraph) -> Program: ...
+    It may have `exchanges`; if that is true, its programs serve ranks in several MPI processes, else in one process only.
+    """
+
+    def program(self, graph: LogicalGraph) -> Program:
+        """The program of a graph, to be called in the world and with the back ends in force now."""
+        ...
 
 
-def program_of(graph: LogicalGraph, made: dict[int, tuple[Any, Program]], config: Any) -> Program | None:
+Programs = dict[int, tuple[Any, Program]]  # by the back end's id; it stands beside, so that no other gets that id
+
+
+def program_of(graph: LogicalGraph, made: Programs, config: Any) -> Program | None:
     """The back end's program of `graph`, made once; None where actors or the interpreter carry the call out.
 
     Asked for nothing, a call is compiled where one back end that can has all of it, with the ranks where they are, and
@@ -44,27 +53,38 @@ def program_of(graph: LogicalGraph, made: dict[int, tuple[Any, Program]], config
     wanted = config.runtime == "compiled"
     if not wanted and (config.runtime is not None or config.schedule is not None or config.log_events):
         return None
-    state = settings()
-    backends = {id(b): b for b in map(state.backend, device_types(graph))}
-    backend = next(iter(backends.values()), None)
-    here = len(state.world.owned) == state.world.size
-    reached = here or (isinstance(state.world, MpiWorld) and getattr(backend, "exchanges", False))
-    if len(backends) != 1 or not reached or not isinstance(backend, Compiler):
+    backends = list({id(b): b for b in map(settings().backend, device_types(graph))}.values())
+    backend = backends[0] if len(backends) == 1 else None
+    if backend is None or not _reaches_all_ranks(backend) or not isinstance(backend, Compiler):
         if wanted:
-            found = ", ".join(b.name for b in backends.values())
-            where = "all ranks in this process" if here else "ranks elsewhere"
-            raise BackendError(
-                "config.runtime: 'compiled' needs one back end that compiles graphs, and all ranks in this process or, if"
-                f" its programs exchange, in MPI's; found {found or 'no operation'}, {where}"
-            )
+            raise BackendError(_cannot_be_had(backends))
         return None
     if id(backend) not in made:
         made[id(backend)] = backend, backend.program(graph)
     return made[id(backend)][1]
 
 
+def _all_ranks_here() -> bool:
+    world = settings().world
+    return len(world.owned) == world.size
+
+
+def _reaches_all_ranks(backend: Backend) -> bool:
+    """Whether programs of a back end can serve the ranks where they are."""
+    return _all_ranks_here() or (isinstance(settings().world, MpiWorld) and getattr(backend, "exchanges", False))
+
+
+def _cannot_be_had(backends: Sequence[Backend]) -> str:
+    found = ", ".join(b.name for b in backends)
+    where = "all ranks in this process" if _all_ranks_here() else "ranks elsewhere"
+    return (
+        "config.runtime: 'compiled' needs one back end that compiles graphs, and all ranks in this process or, if"
+        f" its programs exchange, in MPI's; found {found or 'no operation'}, {where}"
+    )
+
+
 def device_types(graph: LogicalGraph) -> list[str]:
-    """The device types whose back ends carry the graph out."""
+    """The device types whose back ends carry the graph out, each once."""
     if graph not in _device_types:
         metas = [meta for node in graph.nodes for meta in node.metas] + [value.meta for value in graph.results()]
         _device_types[graph] = list(dict.fromkeys(meta.placement.type for meta in metas if meta.placement is not None))

@@ -32,22 +32,11 @@ def measured(steps: int = 3) -> Iterator[tuple[str, float, Times]]:
 
 
 def run(folder: str, steps: int) -> Times:
-    """A run of the job with `folder` as the cache, one thread."""
-    command = [
-        sys.executable,
-        "-m",
-        "refflow",
-        "train",
-        "digits",
-        "--backend",
-        "numba",
-        "--graph",
-        "--steps",
-        str(steps),
-    ]
+    """A run of the job with `folder` as the cache, one thread; `CalledProcessError` if it fails."""
+    job = ["train", "digits", "--backend", "numba", "--graph", "--steps", str(steps), "--quiet", "--json"]
     environment = {**os.environ, "REFFLOW_CACHE": folder, "REFFLOW_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     before, begin = _processor(), time.perf_counter()
-    subprocess.run([*command, "--quiet", "--json"], env=environment, stdout=subprocess.PIPE, check=True)
+    subprocess.run([sys.executable, "-m", "refflow", *job], env=environment, stdout=subprocess.PIPE, check=True)
     return Times(_processor() - before, time.perf_counter() - begin)
 
 

@@ -23,7 +23,7 @@ from ..program.local import LocalCall
 from ..program.passes import CHAIN
 
 
-class Of(Graph):
+class FunctionGraph(Graph):
     """The graph of a function."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -34,7 +34,7 @@ class Of(Graph):
         return self._function(*tensors)
 
 
-class Decay(Graph):
+class AdamWStep(Graph):
     """AdamW on one parameter whose gradient is a given tensor."""
 
     def __init__(self, parameter: Parameter) -> None:
@@ -49,7 +49,7 @@ class Decay(Graph):
 
 
 def program_of(graph: Graph) -> CompiledProgram:
-    """The compiled program of a graph's last call; it must have one, and have run natively."""
+    """The compiled program of a graph's last call; it must have one, of one back end only."""
     assert graph._last is not None
     ((_, program),) = graph._last.programs.values()
     assert isinstance(program, CompiledProgram)
@@ -75,17 +75,17 @@ class Rows:
 
 def rows_of(function: Callable[..., Any], *arrays: np.ndarray[Any, Any]) -> Rows:
     """All kernels of `function`.  Called in a world of one rank, under the back end."""
-    return _rows(Of(function), [whole(array) for array in arrays], lambda call: True)
+    return _rows(FunctionGraph(function), [whole(array) for array in arrays], lambda call: True)
 
 
 def rows_of_adamw(parameter: np.ndarray[Any, Any]) -> Rows:
     """The one kernel of AdamW's step."""
     held = Parameter(whole(parameter))
-    return _rows(Decay(held), [whole(parameter)], is_adamw)
+    return _rows(AdamWStep(held), [whole(parameter)], is_adamw)
 
 
 def is_adamw(call: LocalCall) -> bool:
-    """Whether a call is the chain of an update: no other part of `Decay` has a root."""
+    """Whether a call is the chain of an update: no other part of `AdamWStep` has a root."""
     return call.name == CHAIN and any(step.op == "sqrt" for step in call.attrs["chain"].steps)
 
 

@@ -30,7 +30,7 @@ from ..expressions import (
 )
 from . import target
 from .elements import cells
-from .layout import Shape, broadcast, coalesce, grid_of
+from .layout import Shape, broadcast, coalesce, grid_of, loop_of
 from .memory import DeviceArray, empty, from_host, read
 from .registry import HOST, Made, Refused, family, register
 from .target import S, cuda, f32, f64, i8, s32, s64, u8, u16, u32
@@ -48,15 +48,7 @@ def text_of(chain: Chain, rank: int) -> str:
     strides = [[f"s{k}_{d}" for d in range(rank)] for k in inputs]
     pointers = [f"p{k}" for k in inputs] + [f"out{k}" for k in outputs]
     arguments = ["n", *[f"d{d}" for d in range(1, rank)], *[s for row in strides for s in row], *pointers, "status"]
-    lines = [
-        f"def chain({', '.join(arguments)}):",
-        "    i = u32(cuda.grid(1))",
-        "    step = u32(cuda.gridsize(1))",
-        "    while i < n:",
-        "        rest = i",
-    ]
-    for d in range(rank - 1, 0, -1):
-        lines += [f"        q = u32(rest // d{d})", f"        c{d} = u32(rest - q * d{d})", "        rest = q"]
+    lines = [f"def chain({', '.join(arguments)}):", *loop_of(rank)]
     for k in inputs:
         place = " + ".join([f"rest * s{k}_0", *[f"c{d} * s{k}_{d}" for d in range(1, rank)]])
         lines.append(f"        x{k} = {load(chain.inputs[k], f'p{k}[u32({place})]')}")

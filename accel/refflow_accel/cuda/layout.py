@@ -24,6 +24,23 @@ def grid_of(tasks: int) -> tuple[int, int]:
     return min(-(-tasks // THREADS), 8192), THREADS
 
 
+def loop_of(rank: int) -> list[str]:
+    """The source of a kernel's grid-stride loop over n elements of a space of extents (.., d1, .., d{rank - 1}), row-major.
+
+    In its body `i` is the element's number and (rest, c1, .., c{rank - 1}) its place; the last line is the caller's:
+    ``i = u32(i + step)``.
+    """
+    lines = [
+        "    i = u32(cuda.grid(1))",
+        "    step = u32(cuda.gridsize(1))",
+        "    while i < n:",
+        "        rest = i",
+    ]
+    for d in range(rank - 1, 0, -1):
+        lines += [f"        q = u32(rest // d{d})", f"        c{d} = u32(rest - q * d{d})", "        rest = q"]
+    return lines
+
+
 def broadcast(operands: Sequence[tuple[Shape, Shape]]) -> tuple[Shape, list[Shape]]:
     """The common shape of arrays of some shapes and strides, and each one's strides in it (0 where it repeats)."""
     common = np.broadcast_shapes(*[shape for shape, _ in operands])

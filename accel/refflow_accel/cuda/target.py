@@ -185,9 +185,8 @@ if SIMULATED:
     S: Any = SimpleNamespace(**Python.primitives, **instantiate(Python()))
 else:
     _set_switches()
-    cuda.core.config.CUDA_LOW_OCCUPANCY_WARNINGS = (
-        0  # small grids are meant, and a warning each costs more than a launch
-    )
+    # small grids are meant, and a warning each costs more than a launch
+    cuda.core.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
     _t = cuda.types
     u32, i32, i64, f32, f64 = _t.uint32, _t.int32, _t.int64, _t.float32, _t.float64
     u8, i8, u16, s32, s64 = _t.uint8, _t.int8, _t.uint16, _t.int32, _t.int64

@@ -1,4 +1,7 @@
-"""The kernels of the back end "cuda" that are not elementwise, a module for each chapter; importing it fills the tables."""
+"""The kernels of the back end "cuda", a module for each chapter; importing this package fills the tables of `registry`.
+
+Elementwise ones are `cuda.elementwise`'s.  `tree`, `tiles` and `factors` are what folds and contractions are made of.
+"""
 
 from __future__ import annotations
 

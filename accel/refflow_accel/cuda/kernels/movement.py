@@ -17,7 +17,7 @@ from refflow.numerics import cast as host_cast
 
 from ..elements import CELL, cells
 from ..elementwise import dtype_of
-from ..layout import coalesce, grid_of, reshaped
+from ..layout import coalesce, grid_of, loop_of, reshaped
 from ..memory import DeviceArray, empty, packed
 from ..registry import Made, family, primitive
 from ..target import cuda, i64, u32
@@ -32,13 +32,8 @@ def move(dtype: str, rank: int) -> Made:
     names = range(rank)
     lines = [
         f"def move(n, {''.join(f'd{d}, ' for d in names[1:])}{''.join(f'a{d}, b{d}, ' for d in names)}x, out):",
-        "    i = u32(cuda.grid(1))",
-        "    step = u32(cuda.gridsize(1))",
-        "    while i < n:",
-        "        rest = i",
+        *loop_of(rank),
     ]
-    for d in range(rank - 1, 0, -1):
-        lines += [f"        q = u32(rest // d{d})", f"        c{d} = u32(rest - q * d{d})", "        rest = q"]
     index = ["rest", *[f"c{d}" for d in names[1:]]]
     source, sink = (" + ".join(f"{index[d]} * {letter}{d}" for d in names) for letter in "ab")
     lines += [f"        out[u32({sink})] = x[u32({source})]", "        i = u32(i + step)", ""]
