@@ -113,7 +113,8 @@ def driverless(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(memory, "POOL", memory.Pool())
     monkeypatch.setattr(memory, "STAGING", memory.Staging())
     monkeypatch.setattr(target, "kernel", Launched)
-    monkeypatch.setattr(backend, "cuda", SimpleNamespace(is_available=lambda: True))
+    one = SimpleNamespace(is_available=lambda: True, gpus=[0], select_device=lambda ordinal: None)
+    monkeypatch.setattr(backend, "cuda", one)
     for family in registry.FAMILIES.values():
         monkeypatch.setattr(family, "_kernels", {})
     return backend.CudaBackend()
