@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refflow_accel.cpu import abi
 from refflow_accel.cpu.backend import NumbaBackend
-from refflow_accel.cpu.kernels import contraction, convolution
+from refflow_accel.cpu.kernels import contraction, convolution, correlation
 from refflow_accel.cpu.kernels.tiles import program
 from refflow_accel.cpu.registry import NATIVE
 
@@ -330,3 +330,10 @@ def test_no_page_past_an_operand_is_touched() -> None:
     """ACC-MATMUL, ACC-CONV: operands that end where memory ends."""
     done = subprocess.run([sys.executable, "-c", GUARDED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_numbers_of_a_correlations_table_are_named_once() -> None:  # ACC-CONV
+    """Compiled code reads the table by the constants, `convolution` writes it by the names: both have one order."""
+    other = {"columns": "COLUMNS_OF", "rows": "ROWS_OF", "scattered": "SCATTERED_OUT"}  # whose own names mean more
+    found = [getattr(correlation, other.get(name, name.upper())) for name in correlation.FIELDS]
+    assert found == list(range(len(correlation.FIELDS)))
