@@ -15,4 +15,5 @@ from . import (
     ranks,
     reduction,
     scatter,
+    windows,
 )

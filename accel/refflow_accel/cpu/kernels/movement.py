@@ -1,7 +1,7 @@
 """Movement kernels: copies between strided arrays, and what is made of them.
 
 Part of ACC-KERNELS of spec/text/acceleration.md.  Elements are copied as words of 1, 2, 4 or 8 bytes, whatever they
-mean.  `contiguous` and `copy` serve the other chapters too.  `fold2d`, which adds, is in `scatter`.
+mean.  `contiguous` and `copy` serve the other chapters too.  `fold2d`, which adds, is in `windows`.
 """
 
 # ruff: noqa: F821  (names of the scope)

@@ -1,10 +1,10 @@
-"""Adding at places: index_add, scatter_add and fold2d.
+"""Adding at places: index_add and scatter_add; `windows` has fold2d.
 
 Implements ACC-SCATTER of spec/text/acceleration.md (NUM-SCATTER and IDX-RANGE in compiled code).  What is added at one
 place is found by a stable counting sort of the positions by place; the tree over the whole source range is then walked
 over the terms that are there, two neighbours joining at the node where their paths meet (`nodes.push`).  So a sum
 depends on where its terms stand in the source, not on how many there are, nor on threads.  Where a place can have one
-term only (windows that do not overlap, lanes of one source) the sum is that term, and is copied.
+term only (lanes of one source) the sum is that term, and is copied.
 """
 
 # ruff: noqa: F821  (names of the scope)
@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numpy.lib.stride_tricks import as_strided
 
 from refflow.kernels.reference.registry import WHOLE, extent
 
@@ -43,7 +42,7 @@ from .elements import (
     wide,
 )
 from .indexing import located
-from .movement import Pair, contiguous, copy
+from .movement import contiguous
 from .nodes import BLOCK
 from .reduction import Array, identity_word
 
@@ -274,115 +273,4 @@ def scatter_add(call: Any, index: Array, src: Array, *, dim: int, size: int, at:
     words = (slots_of(call, count), places, count, behind, steps[dim], src.ndim - 1, *pairs)
     cost = 20.0 + 10.0 * count + 3.0 * places
     call.launch(adding_lanes(name_of(src.dtype)), out, src, here, *words, tasks=lanes, cost=cost)
-    return out
-
-
-# --- fold2d -----------------------------------------------------------------------------------------------------------
-
-
-def fold_windows(words, lo, hi):
-    """Task t: a row of an image.
-
-    Words: out, g, slots of the windows, height and width of the image, counts, kernel, stride, padding, dilation
-    (two each), then the steps of g's dimensions c, p, q, i, j after that of n, and the number of channels.
-    """
-    out, g, slots = write(words, 0), read(words, 1), i64s(words, 2)
-    height, width, down, across = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
-    tall, broad, stride0, stride1 = i64(words, 7), i64(words, 8), i64(words, 9), i64(words, 10)
-    pad0, pad1, dilation0, dilation1 = i64(words, 11), i64(words, 12), i64(words, 13), i64(words, 14)
-    gn, gc, gp, gq, gi, gj = (
-        i64(words, 15), i64(words, 16), i64(words, 17), i64(words, 18), i64(words, 19), i64(words, 20)
-    )  # fmt: skip
-    channels = i64(words, 21)
-    stack, meets = pile(), levels()
-    for t in range(lo, hi):
-        y = t % height
-        base = (t // height // channels) * gn + (t // height % channels) * gc
-        for x in range(width):
-            top, before = 0, 0
-            for i in range(tall - 1, -1, -1):  # windows in ascending order: the lower the tap, the earlier the window
-                r = y + pad0 - i * dilation0
-                p = r // stride0
-                if r < 0 or p >= down or p * stride0 != r:
-                    continue
-                for j in range(broad - 1, -1, -1):
-                    s = x + pad1 - j * dilation1
-                    q = s // stride1
-                    if s < 0 or q >= across or q * stride1 != s:
-                        continue
-                    slot = get(slots, p * across + q)
-                    value = load(g, base + p * gp + q * gq + i * gi + j * gj)
-                    top = push(stack, meets, top, value, slot ^ before)
-                    before = slot
-            store(out, t * width + x, drain(stack, top))
-    return 0
-
-
-def fold_apart(words, lo, hi):
-    """Task t: a row of an image of which each place is in one window at most: a copy, and the rest -0.0.
-
-    Words: as `fold_windows`, with the word of what is absent in place of the slots.
-    """
-    out, g, absent = read(words, 0), read(words, 1), i64(words, 2)
-    height, width, down, across = i64(words, 3), i64(words, 4), i64(words, 5), i64(words, 6)
-    tall, broad, stride0, stride1 = i64(words, 7), i64(words, 8), i64(words, 9), i64(words, 10)
-    pad0, pad1, channels = i64(words, 11), i64(words, 12), i64(words, 21)
-    gn, gc, gp, gq, gi, gj = (
-        i64(words, 15), i64(words, 16), i64(words, 17), i64(words, 18), i64(words, 19), i64(words, 20)
-    )  # fmt: skip
-    full = broad == stride1 and pad1 == 0 and across * stride1 == width
-    for t in range(lo, hi):
-        y, image, to = t % height, t // height, t * width
-        p, i = (y + pad0) // stride0, (y + pad0) % stride0
-        inside = p < down and i < tall
-        if not (inside and full):
-            for x in range(width):
-                put(out, to + x, absent)
-        if inside:
-            base = image // channels * gn + image % channels * gc + p * gp + i * gi
-            for j in range(broad):
-                at = to + j - pad1
-                first = (max(pad1 - j, 0) + stride1 - 1) // stride1
-                end = min(across, (width - 1 + pad1 - j) // stride1 + 1)
-                for q in range(first, end):
-                    put(out, at + q * stride1, get(g, base + q * gq + j * gj))
-    return 0
-
-
-@cache
-def folding_apart(itemsize: int) -> Entry:
-    return entry_of(fold_apart, str(itemsize), {"read": WORDS[itemsize]})
-
-
-@cache
-def folding_windows(dtype: str) -> Entry:
-    return entry_of(fold_windows, dtype, terms(dtype))
-
-
-@kernel
-def fold2d(
-    call: Any, g: Array, *, size: Pair, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair
-) -> Any:
-    n, c, p, q, i, j = g.shape
-    if name_of(g.dtype) not in READ:
-        return NotImplemented
-    out = call.empty((n, c, *size), g.dtype)
-    words = (*size, p, q, i, j, *stride, *padding, *dilation, *itemstrides(g.strides, g.itemsize), c)
-    tasks = n * c * size[0] if size[1] else 0
-    if all(taps == 1 or (gap == 1 and taps <= step) for taps, gap, step in zip((i, j), dilation, stride)):
-        absent = identity_word("sum", name_of(g.dtype))
-        last = (
-            (count - 1) * step + (taps - 1) * gap for count, taps, step, gap in zip((p, q), (i, j), stride, dilation)
-        )
-        if not any(padding) and all(a < b for a, b in zip(last, size)):  # every window lies in the image
-            if g.size < out.size:
-                filled(call, out, absent)
-            y, x = out.strides[2:]
-            steps = (*out.strides[:2], y * stride[0], x * stride[1], y * dilation[0], x * dilation[1])
-            copy(call, as_strided(out, g.shape, steps), g)
-            return out
-        call.launch(folding_apart(g.itemsize), out, g, absent, *words, tasks=tasks, cost=5.0 + 5.0 * j + 0.5 * size[1])
-        return out
-    cost = size[1] * (5.0 + 3.0 * i * j)
-    call.launch(folding_windows(name_of(g.dtype)), out, g, slots_of(call, p * q), *words, tasks=tasks, cost=cost)
     return out
