@@ -11,8 +11,8 @@ It runs from a checkout, with the wheels of the extra `cuda` carried along:
     python -m pip install --no-index --find-links WHEELS numba-cuda[cu12]==0.30.4 cuda-toolkit==12.9.* ml_dtypes mpmath ...
     PYTHONPATH=.:accel python -m refflow_accel.gpu_check --minutes 8 --out DIR
 
-Exit status: 0 all bits that were looked at agree, 1 some do not, 2 there is no device (or no supported numba-cuda, or a
-wrong setting).
+Exit status: 0 all bits agree, 1 some do not, 2 there is no device (or no supported numba-cuda, or a wrong setting), 3 all
+agree that there was time for, but some kernel or run was not reached.
 """
 
 from __future__ import annotations

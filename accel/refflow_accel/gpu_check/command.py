@@ -19,7 +19,7 @@ from refflow.errors import BackendError, WorldError
 
 from .calls import properties
 from .clock import Clock
-from .report import Row, description, table, verdict
+from .report import Row, description, not_reached, table, verdict
 from .speed import speed
 from .training import runs
 
@@ -72,4 +72,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gpu_check: {error}", file=sys.stderr)
         return 2
     print(table(report))
-    return 0 if report["passed"] else 1
+    return (3 if not_reached(report) else 0) if report["passed"] else 1

@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("numba_cuda")
 from refflow_accel import gpu_check
+from refflow_accel.gpu_check import report
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,12 +34,12 @@ def test_without_a_device_it_says_so(tmp_path: Path) -> None:  # ACC-GPU-CHECK
 @pytest.mark.slow
 def test_in_the_simulator_all_bits_agree(tmp_path: Path) -> None:  # ACC-GPU-CHECK
     done = run(tmp_path, 0.2, NUMBA_ENABLE_CUDASIM="1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads((tmp_path / "gpu_check.json").read_text())
-    assert report["passed"] and [row["passed"] for row in report["canaries"]] == [True] * 7
-    assert [row["passed"] for row in report["mpi"]] == [None] and "is set" in report["mpi"][0]["found"]
-    assert report["properties"]["cases"] > 100 and report["properties"]["differences"] == []
-    assert done.stdout.rstrip().endswith("PASSED")
+    assert done.returncode == 3, done.stdout + done.stderr
+    told = json.loads((tmp_path / "gpu_check.json").read_text())
+    assert told["passed"] and [row["passed"] for row in told["canaries"]] == [True] * 7
+    assert [row["passed"] for row in told["mpi"]] == [None] and "is set" in told["mpi"][0]["found"]
+    assert told["properties"]["cases"] > 100 and told["properties"]["differences"] == []
+    assert "\nPASSED as far as it went; no time for " in done.stdout
 
 
 def test_mpi_is_asked_where_its_switch_is_set() -> None:  # ACC-GPU-CHECK, WORLD-CUDA-AWARE
@@ -68,8 +69,8 @@ def test_a_wrong_setting_ends_the_check(tmp_path: Path) -> None:  # ACC-GPU-CHEC
 def sample(**changed: Any) -> dict[str, Any]:
     """A report in which all agrees, but for what is changed."""
     good = {"name": "one", "passed": True, "found": None}
-    report = {"canaries": [good], "properties": {"differences": []}, "runs": [good, {**good, "passed": None}]}
-    return {**report, **changed}
+    made = {"canaries": [good], "properties": {"differences": []}, "runs": [good, {**good, "passed": None}]}
+    return {**made, **changed}
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,15 @@ def sample(**changed: Any) -> dict[str, Any]:
 def test_one_difference_fails_the_check(changed: dict[str, Any]) -> None:  # ACC-GPU-CHECK
     assert gpu_check.verdict(sample())
     assert not gpu_check.verdict(sample(**changed))
+
+
+def test_what_was_not_reached_is_told() -> None:  # ACC-GPU-CHECK
+    ran = [{"name": "mlp", "passed": True}]
+    whole = {"properties": {"untested": []}, "runs": ran}
+    assert report.not_reached(whole) == ""
+    assert report.not_reached({**whole, "runs": [*ran, {"name": "cnn", "passed": None}]}) == "cnn"
+    assert report.not_reached({"properties": {"untested": ["sum", "all"]}, "runs": ran}) == "2 kernels"
+    assert report.not_reached({}) == "every kernel, any run"
 
 
 def test_the_table_tells_how_many_calls_differ() -> None:  # ACC-GPU-CHECK
