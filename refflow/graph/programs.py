@@ -55,13 +55,15 @@ def program_of(graph: LogicalGraph, made: Programs, config: Any) -> Program | No
         return None
     backends = list({id(b): b for b in map(settings().backend, device_types(graph))}.values())
     backend = backends[0] if len(backends) == 1 else None
-    if backend is None or not _reaches_all_ranks(backend) or not isinstance(backend, Compiler):
-        if wanted:
-            raise BackendError(_cannot_be_had(backends))
-        return None
-    if id(backend) not in made:
-        made[id(backend)] = backend, backend.program(graph)
-    return made[id(backend)][1]
+    if backend is not None and _reaches_all_ranks(backend):
+        if id(backend) in made:  # asked first: a protocol takes long to look
+            return made[id(backend)][1]
+        if isinstance(backend, Compiler):
+            made[id(backend)] = backend, backend.program(graph)
+            return made[id(backend)][1]
+    if wanted:
+        raise BackendError(_cannot_be_had(backends))
+    return None
 
 
 def _all_ranks_here() -> bool:

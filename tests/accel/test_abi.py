@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from refflow_accel import cache
+from refflow_accel import cache, launchers
 from refflow_accel.cpu import abi
 from refflow_accel.cpu.abi import CALL, Refused, entry, f32, f32s, f64, i8s, i64, i64s, u16s
 
@@ -158,6 +158,15 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert python(ADDS, REFFLOW_CACHE=str(tmp_path / "file")) == "[2.5, 2.5]"
+
+
+@pytest.mark.parametrize("name", launchers.COUNTS)
+def test_processes_of_a_job_share_the_processors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-THREADS
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
+    counts = [abi.threads_asked_for(made) for made in ({}, {name: "1"}, {name: "2"}, {name: "3"}, {name: "99"}, {name: "two"})]
+    assert counts == [6, 6, 4, 2, 1, 6]
+    assert abi.threads_asked_for({name: "4", "REFFLOW_THREADS": "5"}) == 5
 
 
 def test_threads_must_be_a_number() -> None:

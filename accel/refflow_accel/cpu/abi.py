@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from refflow.errors import BackendError
+
+from ..launchers import count_here
 
 _I64 = ir.IntType(64)
 _UNBOUNDED = 1 << 40  # the length a flat array claims: kernels index by their own bounds, never from the end
@@ -154,13 +156,17 @@ def run_parallel(rows: Any, threads: int, statuses: Any) -> int:
 
 
 _MAX_THREADS = 64
+# A pool of GNU's OpenMP waits awake for 300,000 turns, a millisecond.  Where processors are shared with other programs, a step
+# then takes ten times as long; a thirtieth of it costs no step anything.  Read when the pool starts.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 _pool = threading.Lock()  # Numba's simplest pool may serve one caller at a time
 _statuses = np.zeros(_MAX_THREADS, np.int64)
 WORTH = 30_000.0  # ns of work for a second thread to be worth waking it
 
 
 def threads() -> int:
-    """How many threads a kernel may use: REFFLOW_THREADS, or the processors at hand."""
+    """How many threads a kernel may use: REFFLOW_THREADS, or this process's share of the processors at hand."""
     return _threads
 
 
@@ -175,8 +181,14 @@ def set_threads(number: int) -> int:
     return before
 
 
-def _threads_asked_for() -> int:
-    asked = os.environ.get("REFFLOW_THREADS") or str(len(os.sched_getaffinity(0)))
+def threads_asked_for(environ: Mapping[str, str]) -> int:
+    """REFFLOW_THREADS, or the processors that this process may use, shared with the job's others on the machine.
+
+    Errors: `BackendError` for a value that is no number.
+    """
+    at_hand = len(os.sched_getaffinity(0))
+    share = (os.cpu_count() or at_hand) // count_here(environ)
+    asked = environ.get("REFFLOW_THREADS") or str(min(at_hand, share))
     try:
         return max(1, min(int(asked), _MAX_THREADS))
     except ValueError:
@@ -191,7 +203,7 @@ def _after_fork() -> None:
         _threads, _forked = 1, True
 
 
-_threads = _threads_asked_for()
+_threads = threads_asked_for(os.environ)
 _pool_started = _forked = False
 os.register_at_fork(after_in_child=_after_fork)
 

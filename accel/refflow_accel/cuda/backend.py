@@ -17,6 +17,7 @@ from refflow.errors import BackendError
 from refflow.kernels import Kernel, ReferenceBackend
 from refflow.kernels.wire import Wire
 
+from ..launchers import number_here
 from . import (
     kernels,  # noqa: F401  (fills the tables)
     memory,
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from refflow.graph.logical import LogicalGraph
 
     from ..program import CompiledProgram
-
-
-# What launchers call the number of a process among those of its machine: MPICH and Intel MPI, Open MPI, MVAPICH, Slurm.
-LOCAL_RANKS = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 
 
 class CudaBackend:
@@ -93,9 +90,8 @@ class CudaBackend:
 
 
 def own_device(environ: Mapping[str, str], devices: int) -> int:
-    """The number of this process's device among those it can see: its number on this machine, as its launcher tells it."""
-    told = [environ[name] for name in LOCAL_RANKS if environ.get(name, "").isdigit()]
-    return int(told[0]) % devices if told else 0
+    """The number of this process's device among those it can see."""
+    return number_here(environ) % devices
 
 
 def to_host(array: DeviceArray) -> np.ndarray[Any, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from refflow_accel import launchers
 
 import refflow as flow
 from refflow.errors import BackendError
@@ -36,7 +37,7 @@ def test_without_a_device_the_error_says_what_helps(monkeypatch: pytest.MonkeyPa
         flow.backend("cuda")
 
 
-@pytest.mark.parametrize("name", ["MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"])
+@pytest.mark.parametrize("name", launchers.NUMBERS)
 def test_processes_of_a_machine_take_its_devices_in_turn(name: str, monkeypatch: pytest.MonkeyPatch) -> None:  # ACC-CUDA-DEVICE
     pytest.importorskip("numba_cuda")
     from refflow_accel.cuda import backend
@@ -44,7 +45,7 @@ def test_processes_of_a_machine_take_its_devices_in_turn(name: str, monkeypatch:
     taken: list[int] = []
     driver = SimpleNamespace(is_available=lambda: True, gpus=[None] * 3, select_device=taken.append)
     monkeypatch.setattr(backend, "cuda", driver)
-    for other in backend.LOCAL_RANKS:
+    for other in launchers.NUMBERS:
         monkeypatch.delenv(other, raising=False)
     backend.CudaBackend()
     for number in ("0", "2", "4", "two"):
