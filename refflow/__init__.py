@@ -28,7 +28,6 @@ from .numerics import (
     PROFILE,
     bfloat16,
     check_subnormals,
-    digest,
     finfo,
     float16,
     float32,
@@ -51,6 +50,7 @@ from .random import Generator
 from .state import boxing, default_generator, manual_seed, signatures
 from .tensor import methods as _methods
 from .tensor.backward import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .tensor.digest import digest
 from .tensor.tensor import Tensor
 from .world import backend, barrier, bind_device, get_rank, get_world_size, mpi_world, spmd, virtual_world
 from .world import default_world as _default_world

@@ -21,11 +21,11 @@ from ..errors import AttributeValueError, CheckpointError
 from ..graph.amp import GradScaler
 from ..layout import Placement, broadcast
 from ..nn.module import Module
-from ..numerics import digest_many
 from ..optim import AdamW
 from ..optim.lr_scheduler import CosineAnnealingLR
 from ..state import default_generator, manual_seed, settings
 from ..tensor.backward import no_grad
+from ..tensor.digest import digest
 from ..tensor.tensor import Tensor
 from ..world import current_world
 from .arrangement import Arrangement, Cut
@@ -176,8 +176,7 @@ class Run(ABC):
 
     def sha256(self) -> str:
         """The SHA-256 of the logical weights by name (NUM-DIGEST)."""
-        with no_grad():
-            return digest_many({name: tensor.numpy() for name, tensor in self.model.state_dict().items()})
+        return digest(self.model.state_dict())
 
     @property
     def scaler(self) -> GradScaler | None:
