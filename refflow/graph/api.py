@@ -39,11 +39,11 @@ from .refusal import advised, asked_first
 from .time import TooManySteps, input_sbp
 from .trace import (
     Tracer,
-    is_lazy,
     is_tracing,
     lazily,
     over_steps,
     rebuilt,
+    refuse_kept,
     tensors_in,
     twin_of,
     twin_tensor,
@@ -201,8 +201,10 @@ class Graph:
 
     def _call(self, args: Any) -> Any:
         given = [tensor.value for tensor in tensors_in(args, f"{type(self).__name__}: a graph takes")]
-        if is_tracing() or any(map(is_lazy, given)):
+        if is_tracing():
             raise GraphError(f"{type(self).__name__}: a graph is called outside build(); inside, call the modules it has")
+        for value in given:
+            refuse_kept(value)
         inputs = nesting(args)
         self._check_inputs(inputs)
         mark, cells = self._mark(given)
@@ -318,9 +320,9 @@ class Graph:
 
     def _trace(self, args: Any, steps: int) -> tuple[Traced, list[float]]:
         """Runs build and the optimizers lazily."""
-        tracer = Tracer(steps)
+        tracer = Tracer(steps, type(self).__name__)
         cells = self._cells()
-        lazy = [twin_of(t.value, steps, input_sbp(t.value.meta, steps)) for t in tensors_in(args)]
+        lazy = [twin_of(t.value, steps, input_sbp(t.value.meta, steps), tracer.trace) for t in tensors_in(args)]
         handed = [twin_tensor(value) for value in lazy]
         with lazily(cells.values(), tracer) as twins:
             outside = Outside(type(self).__name__, handed, self._modules(), [optimizer for optimizer, _ in self._optimizers])
@@ -336,6 +338,8 @@ class Graph:
             first = len(tracer.nodes)
             scalars, finite = self._step_optimizers(tracer)
             shape = operations(tracer.nodes[first:])
+            for tensor in tensors_in(result):
+                tracer.require_own(tensor.value)
             outputs = [over_steps(tensor) for tensor in tensors_in(result)]
             parts = parts_of(outputs, tracer) if self.config.keep_parts else []
             variables = [
@@ -411,15 +415,15 @@ class Graph:
         """The optimizers' numbers of this call, found by stepping them without tensors' numbers (GRAPH-SCALARS)."""
         if self._scaler is None and self.config.zero_stage in (0, 3):
             optimizers = [optimizer for optimizer, _ in self._optimizers]
-            found = traced.remembered.of(optimizers, traced.gradients, traced.graph.steps, lazy_like)
+            found = traced.remembered.of(optimizers, traced.gradients, traced.graph.steps)
             if found is not None:
                 self._require_same(found[1], traced.optimizer_names)
                 return [1.0] * traced.scales + found[0]
-        tracer = Tracer(traced.graph.steps)
+        tracer = Tracer(traced.graph.steps, type(self).__name__)
         with lazily(self._cells().values(), tracer):
             for _, p, _ in self._optimizer_state():
                 if id(p) in traced.gradients:
-                    p.grad = Tensor(lazy_like(traced.gradients[id(p)]))
+                    p.grad = Tensor(tracer.lazy(traced.gradients[id(p)]))
             scalars, _ = self._step_optimizers(tracer)
             self._require_same(operations(tracer.nodes), traced.optimizer_shape)
         return self._numbers(traced, scalars)
@@ -427,10 +431,3 @@ class Graph:
     def _require_same(self, done: tuple[Any, ...], traced: tuple[Any, ...]) -> None:
         if done != traced:
             raise GraphError(f"{type(self).__name__}: an optimizer does other operations than when it was traced")
-
-
-def lazy_like(meta: Meta) -> Value:
-    """A lazy value of this meta."""
-    from .trace import Unborn
-
-    return Value(meta, Unborn())

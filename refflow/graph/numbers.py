@@ -7,7 +7,7 @@ that agree in those are stepped once, and a step that begins as an earlier one d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class Numbers:
         self._known: dict[Any, Stepped] = {}
 
     def of(
-        self, optimizers: Sequence[Optimizer], gradients: Mapping[int, Meta], steps: int, lazy: Callable[[Meta], Any]
+        self, optimizers: Sequence[Optimizer], gradients: Mapping[int, Meta], steps: int
     ) -> tuple[list[float], tuple[str, ...]] | None:
         """(numbers in program order, names of the operations); the numbers in the states move on.  None if an optimizer is not plain."""
         if any(type(optimizer) not in PLAIN for optimizer in optimizers):
@@ -51,7 +51,7 @@ class Numbers:
             held = tuple([(k, v.value.meta.sbp == meta.sbp if isinstance(v, Tensor) else v) for k, v in state.items()])
             mark = (type(optimizer), hyper, held, meta.dtype)
             if mark not in known:
-                known[mark] = self._known.get(mark) or _step(optimizer, group, p, lazy(gradients[id(p)]), steps)
+                known[mark] = self._known.get(mark) or _step(optimizer, group, p, gradients[id(p)], steps)
             found = known[mark]
             state.update(found.state)
             numbers += found.numbers
@@ -70,7 +70,7 @@ def _stepped(optimizers: Sequence[Optimizer], gradients: Mapping[int, Meta]) -> 
                     yield optimizer, group, hyper, p
 
 
-def _step(optimizer: Optimizer, group: Any, p: Tensor, gradient: Any, steps: int) -> Stepped:
+def _step(optimizer: Optimizer, group: Any, p: Tensor, gradient: Meta, steps: int) -> Stepped:
     """One parameter stepped lazily; the state it has is left as it was."""
     state = optimizer.state[p]
     before = dict(state)
@@ -78,7 +78,7 @@ def _step(optimizer: Optimizer, group: Any, p: Tensor, gradient: Any, steps: int
     tracer.scalars = []
     try:
         with lazily([p, *(v for v in state.values() if isinstance(v, Tensor))], tracer), no_grad():
-            p.grad = Tensor(gradient)
+            p.grad = Tensor(tracer.lazy(gradient))
             optimizer._step_one(p, group)
             numbers = {k: v for k, v in state.items() if not isinstance(v, Tensor)}
     finally:

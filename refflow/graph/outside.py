@@ -63,5 +63,5 @@ class Outside:
             if tensor.grad is not None and key(tensor.grad.value) not in read:
                 raise GraphError(
                     f"{self._name}: build() leaves a gradient for {name}, which would be lost: a graph fills no .grad outside;"
-                    " return the gradient from build(), or add an optimizer that steps with it"
+                    " return the gradient from build(), or give the optimizer that steps with it to add_optimizer()"
                 )

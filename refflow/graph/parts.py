@@ -16,7 +16,7 @@ from ..ops.border import logical_shape
 from ..tensor.tensor import Tensor
 from .logical import key
 from .time import TimedPlacement, varies
-from .trace import Tracer, Unborn
+from .trace import Tracer
 
 
 def at_step_meta(meta: Meta, step: int) -> Meta:
@@ -111,7 +111,7 @@ def _node(
     tracer: Tracer, primitive: Primitive, inputs: tuple[Value, ...], attrs: Mapping[str, Any], metas: tuple[Meta, ...]
 ) -> tuple[Value, ...]:
     """Writes a node down, as part of the forward pass, and gives its outputs."""
-    outputs = tuple(Value(meta, Unborn()) for meta in metas)
+    outputs = tuple(map(tracer.lazy, metas))
     node = Node(primitive, inputs, attrs, metas, outputs)
     tracer.nodes.append(node)
     tracer.forward.add(node.order)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import GraphError
@@ -23,10 +24,30 @@ from .logical import key
 from .time import TimedPlacement, TimeWorld, spread, timed, timed_meta
 
 
+@dataclass(eq=False)
+class Trace:
+    """What the lazy values of one trace of the graph called `graph` belong to; `over` when it has ended."""
+
+    graph: str
+    over: bool = False
+
+    def refuse_later(self) -> NoReturn:
+        """`GraphError` for a lazy value that build left somewhere."""
+        raise GraphError(
+            f"a lazy tensor, which has no numbers, is left over from build() of graph {self.graph};"
+            " return it from build(), and use what the call returns"
+        )
+
+
 class Unborn(Mapping[int, Any]):
     """The shards of a lazy value: there are none yet, and asking for one says so (GRAPH-LAZY)."""
 
+    def __init__(self, trace: Trace | None = None) -> None:
+        self.trace = trace
+
     def _refuse(self) -> NoReturn:
+        if self.trace is not None and self.trace.over:
+            self.trace.refuse_later()
         raise GraphError(
             "a lazy tensor has no numbers inside build(): numpy(), item(), bool(), printing and branching on values"
             " belong outside the graph; return the tensor from build() and look at it there"
@@ -47,6 +68,12 @@ def is_lazy(value: Value) -> bool:
     return isinstance(value.shards, Unborn)
 
 
+def refuse_kept(value: Value) -> None:
+    """`GraphError` for a lazy value of a trace that is over."""
+    if isinstance(value.shards, Unborn) and value.shards.trace is not None and value.shards.trace.over:
+        value.shards.trace.refuse_later()
+
+
 def is_tracing() -> bool:
     """Whether a graph is being traced here."""
     return any(isinstance(one, Tracer) for one in settings().interpreters)
@@ -59,7 +86,8 @@ class Tracer:
     and constants it captures, are put there.
     """
 
-    def __init__(self, steps: int = 1) -> None:
+    def __init__(self, steps: int = 1, graph: str = "") -> None:
+        self.trace = Trace(graph)
         self.nodes: list[Node] = []
         self.steps = steps
         self.scalars: list[tuple[Value, float]] | None = None  # while optimizers step: the numbers they bring along
@@ -102,7 +130,7 @@ class Tracer:
             raise GraphError(f"{primitive.name}: only global tensors live in a graph; give placement and sbp")
         if primitive.random:
             self._drawn(primitive)
-        outputs = tuple(Value(meta, Unborn()) for meta in metas)
+        outputs = tuple(map(self.lazy, metas))
         node = Node(primitive, inputs, dict(attrs), metas, outputs)
         self.nodes.append(node)
         self.asked[node.order] = asked
@@ -111,6 +139,17 @@ class Tracer:
             if self.scope is not None:
                 self.scope_of[node.order] = self.scope
         return record(primitive, inputs, attrs, outputs, state)
+
+    def lazy(self, meta: Meta) -> Value:
+        """A lazy value of this trace."""
+        return Value(meta, Unborn(self.trace))
+
+    def require_own(self, value: Value) -> Value:
+        """`value`; `GraphError` for a lazy one of another trace, which this graph would never have (GRAPH-LAZY)."""
+        trace = value.shards.trace if isinstance(value.shards, Unborn) else None
+        if trace is not None and trace is not self.trace:
+            trace.refuse_later()
+        return value
 
     def _drawn(self, primitive: Primitive) -> None:
         """Draws are moved to the default generator's ordinals when the graph runs, so they must be its own (GRAPH-RANDOM)."""
@@ -137,7 +176,10 @@ class Tracer:
     def steps_optimizer(self) -> None:
         """The graph steps the optimizers it was given; of another the state would be lost, and the rate a constant (GRAPH-OPTIMIZER)."""
         if self.scalars is None:
-            raise GraphError("build() steps an optimizer: add_optimizer() gives it to the graph, which steps it after build()")
+            raise GraphError(
+                f"{self.trace.graph}: build() steps an optimizer; leave step() out of build(): add_optimizer(optimizer) in __init__"
+                " gives it to the graph, which steps it after build()"
+            )
 
     def writes(self, old: Value) -> None:
         """What the graph writes must be state it knows, or the next call would not see it (GRAPH-STATE)."""
@@ -150,14 +192,14 @@ class Tracer:
     def _scalar(self, attrs: Mapping[str, Any]) -> tuple[Value, ...]:
         """A number of the optimizer's (a learning rate, a bias correction): another one in the next call (GRAPH-SCALARS)."""
         assert self.scalars is not None
-        value = Value(Meta((), attrs["dtype"], attrs["placement"], attrs["sbp"]), Unborn())
+        value = self.lazy(Meta((), attrs["dtype"], attrs["placement"], attrs["sbp"]))
         self.scalars.append((value, attrs["value"]))
         return (value,)
 
     def _constant(self, value: Value) -> Value:
         """A captured eager value, the same in every micro-step."""
         if is_lazy(value) or value.meta.placement is None:
-            return value
+            return self.require_own(value)
         if value.requires_grad and settings().grad:
             raise GraphError(
                 "build() uses a tensor from outside that requires a gradient, and its gradient would be lost: make its module"
@@ -189,22 +231,24 @@ def lazily(cells: Iterable[Tensor], tracer: Tracer) -> Iterator[dict[int, Value]
     world = TimeWorld(settings().world, tracer.steps)
     try:
         for cell, value, _ in before:
-            twins[id(cell)] = cell._value = twin_of(value, tracer.steps, broadcast)
+            twins[id(cell)] = cell._value = twin_of(value, tracer.steps, broadcast, tracer.trace)
             cell._value.owner, cell._value.hooks, cell.grad = value.owner, value.hooks, None
         with Override(interpreters=(*settings().interpreters, tracer), world=world):
             yield twins
             tracer.ends_draws()
     finally:
+        tracer.trace.over = True
         generator.state = draws
         for cell, value, grad in before:
             cell._value, cell.grad = value, grad
 
 
-def twin_of(value: Value, steps: int, along: Sbp) -> Value:
+def twin_of(value: Value, steps: int, along: Sbp, trace: Trace | None = None) -> Value:
     """A lazy value that stands for `value`."""
+    refuse_kept(value)
     if value.meta.placement is None:
         raise GraphError("a graph takes global tensors; to_global(placement, sbp) makes one of a local tensor")
-    twin = Value(timed_meta(value.meta, steps, along), Unborn())
+    twin = Value(timed_meta(value.meta, steps, along), Unborn(trace))
     twin.requires_grad = value.requires_grad
     return twin
 

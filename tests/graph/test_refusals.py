@@ -52,6 +52,44 @@ def test_a_lazy_tensor_has_no_numbers(name: str, micro: int) -> None:
     assert state_of() == before and bits(given) == bits(x()) and (given + 1).tolist()
 
 
+LEFT: dict[str, Callable[[Tensor], Any]] = {
+    "added": lambda y: y + 1, "summed": lambda y: y.sum().item(), "item": lambda y: y.item(), "printed": repr,
+    "backward": lambda y: y.backward(), "moved": lambda y: y.to_global(sbp=B), "an input": lambda y: Of(outside)(y),
+    "added in build": lambda y: Of(lambda x: x + y)(x()), "returned": lambda y: Of(lambda x: (x, y))(x()),
+    "a number in build": lambda y: Of(lambda x: x * y.item())(x()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+@pytest.mark.parametrize("name", LEFT)
+def test_a_lazy_tensor_that_was_kept_is_refused_by_name(name: str, micro: int) -> None:
+    """GRAPH-LAZY: the graph is named, outside and in another build; in another it was a KeyError."""
+    kept: list[Tensor] = []
+
+    class Keeps(Graph):
+        def build(self, x: Tensor) -> Tensor:
+            kept.append((x * 2).sum())
+            return kept[0]
+
+    graph = Keeps()
+    graph.config.set_gradient_accumulation_steps(micro)
+    graph(x().requires_grad_())
+    with pytest.raises(GraphError, match=r"left over from build\(\) of graph Keeps; return it from build"):
+        LEFT[name](kept[0])
+
+
+def test_a_buffer_that_holds_a_lazy_tensor_is_refused_by_name() -> None:
+    """GRAPH-LAZY: what build left in a list is put into a module afterwards."""
+    kept: list[Tensor] = []
+    Of(lambda x: kept.append(x * 2) or x)(x())
+    module = nn.Module()
+    module.register_buffer("cell", kept[0])
+    graph = Of(lambda x: x + module.cell)
+    graph.module = module
+    with pytest.raises(GraphError, match="left over from build"):
+        graph(x())
+
+
 def outside(x: Tensor) -> Tensor:
     return x
 
@@ -155,6 +193,58 @@ def test_a_graph_is_no_module_of_another() -> None:
     with pytest.raises(GraphError, match="called outside build"):
         Of(inner)(x())
     assert bits(inner(x())) == bits(x() * 2)
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("make", [
+    lambda ps: flow.optim.SGD(ps, lr=0.5), lambda ps: flow.optim.SGD(ps, lr=0.5, momentum=0.9), lambda ps: flow.optim.Adam(ps, lr=0.5),
+])  # fmt: skip
+def test_build_steps_no_optimizer(make: Callable[..., Any], added: bool) -> None:
+    """GRAPH-SCALARS: added to the graph or not; nothing lazy is left in it, and it goes on outside."""
+    models = [nn.Linear(2, 1).to_global(PAIR, B) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    optimizers = [make(model.parameters()) for model in models]
+
+    class Steps(Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = models[0]
+            if added:
+                self.add_optimizer(optimizers[0])
+
+        def build(self, x: Tensor) -> Tensor:
+            optimizers[0].zero_grad()
+            loss = self.model(x).sum()
+            loss.backward()
+            optimizers[0].step()
+            return loss
+
+    with pytest.raises(GraphError, match=r"Steps: build\(\) steps an optimizer; leave step\(\) out .* add_optimizer\(optimizer\)"):
+        Steps()(x())
+    assert optimizers[0].state_dict()["state"] == {} and all(p.grad is None for p in models[0].parameters())
+    for model, optimizer in zip(models, optimizers, strict=True):
+        model(x()).sum().backward()
+        optimizer.step()
+    assert bits(list(models[0].parameters())) == bits(list(models[1].parameters()))
+
+
+def test_a_step_outside_of_what_build_went_back_through() -> None:
+    """GRAPH-OPTIMIZER: the gradients would be lost, and the step would do nothing."""
+    model = nn.Linear(2, 1).to_global(PAIR, B)
+
+    class Back(Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def build(self, x: Tensor) -> Tensor:
+            loss = self.model(x).sum()
+            loss.backward()
+            return loss
+
+    with pytest.raises(GraphError, match=r"leaves a gradient for model\.weight.* add_optimizer\(\)"):
+        Back()(x())
+    assert all(p.grad is None for p in model.parameters())
 
 
 def test_optimizers() -> None:
