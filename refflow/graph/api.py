@@ -17,6 +17,7 @@ from ..errors import AttributeValueError, GraphError
 from ..ir import Meta, Value
 from ..layout import NdSbp
 from ..nn.module import Module
+from ..optim import Optimizer
 from ..state import Override, settings
 from ..tensor.tensor import Tensor
 from ..world.mpi import MpiWorld
@@ -99,6 +100,11 @@ class Graph:
         self._last: Traced | None = None
         self._parts: Any = None
 
+    def __getattr__(self, name: str) -> Any:
+        if "_traced" not in vars(self):
+            raise AttributeError(f"{type(self).__name__}: call super().__init__() first in __init__()")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles are made of: all but the traces, which hold compiled programs and this graph's cells."""
         traced = ("_traced", "_inputs", "last_run", "_last", "_parts")
@@ -109,7 +115,14 @@ class Graph:
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 
     def add_optimizer(self, optimizer: Any, lr_sch: Any = None) -> None:
-        """Steps `optimizer` after each build, then the schedule `lr_sch` if there is one."""
+        """Steps `optimizer` after each build, then the schedule `lr_sch` if there is one.  Errors: `AttributeValueError`."""
+        if not isinstance(optimizer, Optimizer):
+            works = "an optimizer such as flow.optim.SGD(model.parameters(), lr=0.1)"
+            raise AttributeValueError(f"add_optimizer: needs {works}, found {type(optimizer).__name__}")
+        if lr_sch is not None and not hasattr(lr_sch, "step"):
+            raise AttributeValueError(
+                f"add_optimizer: lr_sch must be a schedule of flow.optim.lr_scheduler or None, found {type(lr_sch).__name__}"
+            )
         self._optimizers.append((optimizer, lr_sch))
 
     def set_grad_scaler(self, scaler: GradScaler) -> None:

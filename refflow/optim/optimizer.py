@@ -39,7 +39,7 @@ class Optimizer:
         self.param_groups: list[Group] = []
         if isinstance(params, Tensor):
             raise AttributeValueError("optimizer: params must be a list of tensors or of dicts, found one tensor")
-        given = list(params)
+        given = _listed(params)
         if not given:
             raise AttributeValueError("optimizer: params is empty; give model.parameters() or a list of tensors")
         for group in given if isinstance(given[0], Mapping) else [{"params": given}]:
@@ -47,7 +47,9 @@ class Optimizer:
 
     def add_param_group(self, group: Mapping[str, Any]) -> None:
         """Adds tensors with hyper-parameters of their own, those not given being the defaults."""
-        params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        if "params" not in group:
+            raise AttributeValueError(f"optimizer: a group is a dict with 'params', found only {', '.join(map(repr, group))}")
+        params = [group["params"]] if isinstance(group["params"], Tensor) else _listed(group["params"])
         unknown = sorted(set(group) - set(self.defaults) - {"params"})
         if unknown:
             known = ", ".join(sorted(self.defaults))
@@ -168,12 +170,19 @@ def _snapshot(entry: Any) -> Any:
     return entry.snapshot() if isinstance(entry, Tensor) else entry
 
 
+def _listed(params: Any) -> list[Any]:
+    if hasattr(params, "parameters") or isinstance(params, str) or not isinstance(params, Iterable):  # a module may be iterable
+        raise AttributeValueError(
+            f"optimizer: params must be a list of tensors or of dicts, found {type(params).__name__}; give model.parameters()"
+        )
+    return list(params)
+
+
 def _check_parameter(position: int, p: Any) -> None:
     if not isinstance(p, Tensor) or not p.is_leaf or not is_float(p.dtype):
         what = f"{type(p).__name__}" if not isinstance(p, Tensor) else f"{p.dtype.name}, leaf: {p.is_leaf}"
-        raise AttributeValueError(
-            f"optimizer: parameter {position} must be a floating point leaf tensor, found {what}; detach() makes a leaf"
-        )
+        works = "detach() makes a leaf" if isinstance(p, Tensor) else "model.parameters() gives those of a module"
+        raise AttributeValueError(f"optimizer: parameter {position} must be a floating point leaf tensor, found {what}; {works}")
     if p.is_global and is_partial(p.sbp):
         raise SbpError(f"optimizer: parameter {position} is {p.sbp}; a P addend cannot be updated, to_global it to S or B")
 

@@ -160,6 +160,8 @@ def test_inputs() -> None:
     """GRAPH-SHAPE"""
     with pytest.raises(GraphError, match="takes global tensors"):
         Of(outside)(flow.tensor([1.0]))
+    with pytest.raises(GraphError, match="a graph takes tensors .*, found float"):
+        Of(outside)([1.0])
     graph = Of(outside)
     graph(x())
     for other in (x(10, 2), x(sbp=B), x(sbp=P), x().to(flow.float64), x().to_global(Placement("cpu", [1, 0]), S(0))):
@@ -261,6 +263,34 @@ def test_optimizers() -> None:
     with pytest.raises(GraphError, match="called no backward"):
         graph(x())
     assert optimizer.state_dict()["state"] == {} and p.tolist() == [1, 1]
+
+
+def test_what_is_added_is_an_optimizer_and_a_schedule() -> None:
+    """GRAPH-OPTIMIZER: a name led to an AttributeError about strings."""
+    with pytest.raises(AttributeValueError, match=r"add_optimizer: needs an optimizer such as flow.optim.SGD.*, found str"):
+        Of(outside).add_optimizer("sgd")
+    optimizer = flow.optim.SGD([flow.ones(2, placement=PAIR, sbp=B, requires_grad=True)])
+    with pytest.raises(AttributeValueError, match="add_optimizer: lr_sch must be a schedule .*, found float"):
+        Of(outside).add_optimizer(optimizer, 0.5)
+
+
+@pytest.mark.parametrize("use", [
+    lambda graph: graph(x()), lambda graph: graph.add_optimizer(flow.optim.SGD([PARAMETER.value])), lambda graph: graph.config, str,
+])  # fmt: skip
+def test_a_graph_that_was_not_initialised_says_so(use: Callable[[Graph], Any]) -> None:
+    """GRAPH-CALL: as a module does; what it lacked was named, "_inputs"."""
+
+    class Bare(Graph):
+        def __init__(self) -> None:
+            self.model = nn.Linear(2, 2)
+
+        def build(self, x: Tensor) -> Tensor:
+            return x
+
+    with pytest.raises(AttributeError, match=r"^Bare: call super\(\).__init__\(\) first"):
+        use(Bare())
+    with pytest.raises(AttributeError, match="^'Of' object has no attribute 'colour'$"):
+        Of(outside).colour  # noqa: B018
 
 
 @pytest.mark.parametrize("steps", [0, -1, 2.0, True, None])

@@ -251,6 +251,13 @@ def test_wrong_arguments_are_refused():
         (lambda: flow.optim.Adam([x], betas=(0.9, 1.0)), "in \\[0, 1\\)"),
         (lambda: flow.optim.RMSprop([x], alpha=1.0), "alpha"),
         (lambda: flow.optim.SGD([{"params": [x], "speed": 1}]), "'speed'"),
+        (lambda: flow.optim.SGD([{"lr": 1.0}]), "a dict with 'params', found only 'lr'"),
+        (lambda: flow.optim.SGD(flow.nn.Linear(2, 2)), r"list of tensors or of dicts, found Linear; give model.parameters\(\)"),
+        (lambda: flow.optim.SGD(flow.nn.Sequential()), r"found Sequential; give model.parameters\(\)"),
+        (lambda: flow.optim.SGD([{"params": flow.nn.Linear(2, 2)}]), r"found Linear; give model.parameters\(\)"),
+        (lambda: flow.optim.SGD(flow.nn.Linear(2, 2).parameters), r"found method; give model.parameters\(\)"),
+        (lambda: flow.optim.SGD("sgd"), r"found str; give model.parameters\(\)"),
+        (lambda: flow.optim.SGD(["weight"]), r"parameter 0 .* found str; model.parameters\(\) gives"),
     ]:
         with pytest.raises(AttributeValueError, match=words):
             make()
