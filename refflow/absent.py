@@ -6,7 +6,7 @@ false) that says why there is none.  One table per owner; `flow`, `nn`, `nn.func
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 _LAYOUT = 'flow.ones(4, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0)) is spread over two ranks'
 _SHAPE = "its shape would depend on data, which refflow does not have"
@@ -79,6 +79,13 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
         "type": "to(dtype=...) casts the floating point parameters",
     },
 }  # fmt: skip
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name among `known` that `name` is probably a slip for; None where there is none."""
+    from difflib import get_close_matches  # rarely needed
+
+    return next(iter(get_close_matches(name.lower(), list(known), 1)), None)
 
 
 def absence(owner: str, name: str) -> str:

@@ -7,10 +7,12 @@ the canonical fold (PART-VALUE).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..absent import nearest
 from ..errors import SbpError
 
 FoldKind = Literal["sum", "max", "min"]
@@ -100,7 +102,33 @@ def _normalize_one(one: Any, ndim: int, shape: Sequence[int], what: str) -> Sbp:
                 f"{what}: {one} of a tensor of {ndim} dimensions (shape {tuple(shape)}); the split axis {room}"
             )
         return one if one.axis >= 0 else Split(one.axis + ndim)
-    raise SbpError(f"{what}: expected sbp.split(i), sbp.broadcast or sbp.partial_sum/max/min, found {one!r}")
+    raise SbpError(f"{what}: expected sbp.split(i), sbp.broadcast or sbp.partial_sum/max/min, found {one!r}{_written(one)}")
+
+
+_NAMES = {
+    "b": "broadcast", "broadcast": "broadcast", "p": "partial_sum", "partial": "partial_sum",
+    **{text.format(kind): f"partial_{kind}" for kind in ("sum", "max", "min") for text in ("p({})", "partial_{}", "partial({})")},
+}  # fmt: skip
+
+
+def _written(one: Any) -> str:
+    """How an sbp is written that was given as text or as a class, as the end of a message; "" where it is neither."""
+    if one is Split:
+        return ", which needs a dimension: flow.sbp.split(0)"
+    if not isinstance(one, str):
+        return ""
+    text = one.lower().replace(" ", "").removesuffix("()")
+    split = re.fullmatch(r"(?:s|split)\(?(?:dim=|axis=)?(-?\d+)?\)?", text)
+    if split:
+        return f"; an sbp is no text: write flow.sbp.split({split[1] or 0})"
+    name = _NAMES.get(text) or nearest(text, ["split", *_NAMES.values()])
+    return f"; an sbp is no text: write flow.sbp.{'split(0)' if name == 'split' else name}" if name else ""
+
+
+def __getattr__(name: str) -> Any:
+    meant = nearest(name, ["split", *_NAMES.values()])
+    hint = f"; did you mean flow.sbp.{meant}?" if meant else ""
+    raise AttributeError(f"module 'refflow.layout.sbp' has no attribute {name!r}{hint}")
 
 
 def reduced(sbp: NdSbp) -> NdSbp:

@@ -5,7 +5,7 @@ Implements NN-MODULE, NN-NAMES, NN-HOOK and NN-TO-GLOBAL of spec/text/nn.md; sav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -373,4 +373,4 @@ def _fitting(sbp: Any, tensor: Tensor) -> Any:
     def fit(one: Any) -> Any:
         return broadcast if isinstance(one, Split) and not -tensor.ndim <= one.axis < tensor.ndim else one
 
-    return [fit(one) for one in sbp] if isinstance(sbp, Sequence) else fit(sbp)
+    return [fit(one) for one in sbp] if isinstance(sbp, (list, tuple)) else fit(sbp)

@@ -50,6 +50,37 @@ def test_other_things_are_refused(wrong: object) -> None:
         normalize((wrong,), (2,), (8,), "x")
 
 
+@pytest.mark.parametrize(("text", "written"), [
+    ("S(0)", r"split\(0\)"), ("S(-1)", r"split\(-1\)"), ("split(dim=2)", r"split\(2\)"), ("split", r"split\(0\)"),
+    ("splitt", r"split\(0\)"), ("B", "broadcast"), ("broadcast", "broadcast"), ("brodcast", "broadcast"), ("P", "partial_sum"),
+    ("P(max)", "partial_max"), ("partial_sum", "partial_sum"), ("partial_mean", "partial_m.."),
+])  # fmt: skip
+def test_an_sbp_as_text_is_refused_with_how_it_is_written(text: str, written: str) -> None:
+    """LAY-SBP, ERR-TYPES: of tensors and of modules, which counted the letters."""
+    where = flow.placement("cpu", [0])
+    calls = [
+        lambda: flow.zeros(8, placement=where, sbp=text),
+        lambda: flow.zeros(8, placement=where, sbp=[text]),
+        lambda: flow.nn.Linear(2, 2).to_global(where, text),
+    ]
+    for call in calls:
+        with pytest.raises(SbpError, match=rf"expected sbp.split\(i\), .*, found '.*; an sbp is no text: write flow.sbp.{written}$"):
+            call()
+
+
+def test_a_split_without_its_dimension() -> None:
+    with pytest.raises(SbpError, match=r"which needs a dimension: flow.sbp.split\(0\)$"):
+        normalize(Split, (2,), (8,), "x")
+
+
+@pytest.mark.parametrize(("name", "meant"), [("brodcast", "broadcast"), ("splitt", "split"), ("partial", "partial_sum")])
+def test_a_name_misspelt(name: str, meant: str) -> None:
+    with pytest.raises(AttributeError, match=rf"no attribute '{name}'; did you mean flow.sbp.{meant}\?$"):
+        getattr(flow.sbp, name)
+    with pytest.raises(AttributeError, match="no attribute 'zzz'$"):
+        flow.sbp.zzz  # noqa: B018
+
+
 def test_malformed_sbp_are_refused_at_once() -> None:
     with pytest.raises(SbpError, match="must be an int"):
         S(1.0)  # type: ignore[arg-type]
