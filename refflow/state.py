@@ -53,9 +53,18 @@ class Settings:
         except KeyError:
             bound = ", ".join(sorted(self.backends))
             raise BackendError(
-                f"no back end is bound to device type '{type}'; bound are: {bound}."
-                f" Bind one with flow.bind_device('{type}', 'reference')"
+                f"no back end is bound to device type '{type}'; bound are: {bound}. {_how_to_bind(type)}"
             ) from None
+
+
+def _how_to_bind(type: str) -> str:
+    by_reference = f"flow.bind_device('{type}', 'reference')"
+    if type not in ("cuda", "gpu"):
+        return f"Bind one with {by_reference}"
+    return (
+        f"For NVIDIA devices install the extra (pip install 'refflow[cuda]') and call flow.bind_device('{type}', 'cuda');"
+        f" {by_reference} computes on the CPU"
+    )
 
 
 def _initial() -> Settings:

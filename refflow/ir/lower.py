@@ -128,7 +128,8 @@ def common_placement(name: str, metas: Sequence[Meta]) -> Placement | None:
         if (meta.placement is None) != (first is None):
             kinds = ["local" if m.placement is None else "global" for m in metas]
             raise LocalGlobalError(
-                f"{name}: operands are {', '.join(kinds)}; bring operand {i} over with to_global(placement, sbp) or to_local()"
+                f"{name}: operands are {', '.join(kinds)}; bring operand {i} over with to_global(placement, sbp) or to_local(),"
+                " a whole model with model.to_global(placement, sbp)"
             )
         if meta.placement != first:
             raise PlacementError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import AttributeValueError, DtypeError, ShapeError
 from ..functional import arithmetic, movement
-from ..numerics import is_bool
+from ..numerics import is_bool, is_integer
 from ..ops.indexing import index_select
 from .tensor import Tensor
 
@@ -21,7 +21,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     """x[key]: ints, slices, None and "..." give views; one integer tensor among them selects along its dimension.
 
     The dimensions of the index take the place of that dimension.  Errors: `AttributeValueError` for a bool mask or a
-    second index tensor, `IndexOutOfRange`.
+    second index tensor, `DtypeError` for floats, `IndexOutOfRange`.
     """
     keys = key if isinstance(key, tuple) else (key,)
     tensors = [i for i, k in enumerate(keys) if isinstance(k, Tensor)]
@@ -50,6 +50,8 @@ def _kept_dims(keys: tuple[Any, ...]) -> int:
 def _select(self: Tensor, dim: int, index: Tensor) -> Tensor:
     if is_bool(index.dtype):
         raise AttributeValueError("index: a bool mask gives a shape that depends on data; use where() or masked_fill()")
+    if not is_integer(index.dtype):
+        raise DtypeError(f"index: needs an integer tensor, found {index.dtype.name}; index.long() converts")
     return Tensor(index_select(self.value, index.value, dim=dim))
 
 

@@ -212,6 +212,18 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
     "outer of matrices": (ShapeError, "outer", lambda: flow.outer(flow.ones(2, 2), flow.ones(2))),
     "linear": (ShapeError, "linear: .* 5 features", lambda: flow.nn.Linear(3, 4)(flow.ones(2, 5))),
     "embedding": (IndexError, "embedding: the weight", lambda: flow.nn.Embedding(3, 2)(flow.tensor([4]))),
+    "embedding of floats": (
+        DtypeError,
+        "embedding: the index must be an integer .* float32; index.long",
+        lambda: F.embedding(flow.ones(2), flow.ones(2, 2)),
+    ),
+    "index of floats": (DtypeError, "index: needs an integer tensor, found float32; index.long", lambda: flow.ones(2)[flow.ones(2)]),
+    "a model that was not moved": (
+        LocalGlobalError,
+        r"operands are global, local; .* a whole model with model.to_global\(placement, sbp\)",
+        lambda: flow.nn.Linear(2, 2)(flow.ones(2, 2, placement=LINE4, sbp=B)),
+    ),
+    "a class for none": (IndexError, "ignore_index=-100 leaves out", lambda: F.cross_entropy(flow.ones(2, 3), flow.tensor([0, -100]))),
     "a class too many": (IndexError, "cross_entropy", lambda: F.cross_entropy(flow.ones(2, 3), flow.tensor([0, 3]))),
     "explain of a result": (AttributeValueError, "explain", lambda: flow.explain(flow.ones(2))),
     "zeros of a shape of words": (AttributeValueError, "zeros: sizes", lambda: flow.zeros("2")),

@@ -109,6 +109,10 @@ def test_a_binding_ends_with_its_block() -> None:
         assert flow.ones(3, placement=where, sbp=B).sum().item() == 3
     with pytest.raises(BackendError, match=r"no back end is bound to device type 'cuda'; bound are: cpu"):
         flow.ones(3, placement=where, sbp=B)
+    with pytest.raises(BackendError, match=r"install the extra .*refflow\[cuda\].* flow.bind_device\('cuda', 'cuda'\); .*'reference'"):
+        flow.ones(3, placement=flow.placement("cpu", [0]), sbp=B).cuda()
+    with pytest.raises(BackendError, match=r"bound are: cpu. Bind one with flow.bind_device\('tpu', 'reference'\)$"):
+        flow.ones(3, placement=flow.placement("tpu", [0]), sbp=B)
     backend = LoopbackBackend()
     with flow.backend(backend):
         assert flow.ones(3).sum().item() == 3

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import AttributeValueError, IndexOutOfRange, ShapeError
+from ...errors import AttributeValueError, DtypeError, IndexOutOfRange, ShapeError
 from ...functional.arithmetic import (
     add,
     cast,
@@ -27,7 +27,7 @@ from ...functional.movement import narrow, pad, reshape, transpose, unsqueeze
 from ...functional.precision import floating, in_float32
 from ...functional.reduction import matmul, norm, one_hot, sum
 from ...layout import reduced
-from ...numerics import float32, is_half
+from ...numerics import float32, is_half, is_integer
 from ...ops import contraction, indexing
 from ...random import Generator
 from ...tensor.tensor import Tensor
@@ -108,12 +108,14 @@ def conv2d(
 def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """Row `index` (any shape) of weight (num, dim), as (*index.shape, dim); row `padding_idx` gets no gradient.
 
-    Errors: `IndexOutOfRange` on every rank for an index outside [0, num).  Source: NN-EMBEDDING.
+    Errors: `DtypeError`, `IndexOutOfRange` on every rank for an index outside [0, num).  Source: NN-EMBEDDING.
     """
     if require_tensor("embedding", weight).ndim != 2:
         raise ShapeError(f"embedding: the weight must be (num, dim), found shape {weight.shape}")
+    if not is_integer(require_tensor("embedding", index).dtype):
+        raise DtypeError(f"embedding: the index must be an integer tensor, found {index.dtype.name}; index.long() converts")
     try:
-        rows = Tensor(indexing.index_select(weight.value, require_tensor("embedding", index).value, dim=0))
+        rows = Tensor(indexing.index_select(weight.value, index.value, dim=0))
     except IndexOutOfRange as error:
         raise IndexOutOfRange(f"embedding: the weight has no such row: {error}") from None
     if padding_idx is None:

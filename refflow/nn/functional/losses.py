@@ -7,6 +7,7 @@ the logical tensor and one division by the logical count, however the batch or t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -66,11 +67,13 @@ def _classes(name: str, x: Tensor, target: Tensor, weight: Tensor | None) -> Non
 
 @contextmanager
 def _classes_of(name: str) -> Iterator[None]:
-    """A target that is no class is a fault of the loss, not of the gather inside it."""
+    """A target that is no class is a fault of the loss, not of the gather inside it; a negative one may stand for none."""
     try:
         yield
     except IndexOutOfRange as error:
-        raise IndexOutOfRange(f"{name}: a target is no class: {error}") from None
+        negative = re.search(r"index (-\d+) at", str(error))
+        hint = f"; ignore_index={negative[1]} leaves out such places, by default none are" if negative else ""
+        raise IndexOutOfRange(f"{name}: a target is no class: {error}{hint}") from None
 
 
 @in_float32
