@@ -16,7 +16,7 @@ from ..ir.lower import frozen
 from ..layout import broadcast
 from .logical import LogicalGraph, key
 from .moves import travelling
-from .time import TimedPlacement
+from .time import as_told
 
 SHOWN = 2  # of the dearer options of a node whose choice has a price, and of the refused ones that would be cheaper
 
@@ -123,7 +123,7 @@ def explain_graph(
             told.append(Told(name, kind, does, f"-> {_sbp(node.metas[0])}", 0, made))
         else:
             metas = asked.get(node.order, tuple(v.meta for v in node.inputs))
-            before = tuple(map(_seen, metas))
+            before = tuple(map(as_told, metas))
             told.append(_chosen(name, does, node, before, _options(cache, node.primitive, before, node, policy)))
     return GraphExplanation(graph.name + (f", {graph.steps} micro-steps" if graph.steps > 1 else ""), policy, tuple(told))
 
@@ -142,22 +142,13 @@ def _chosen(name: str, does: str, node: Node, before: tuple[Meta, ...], options:
     moved = tuple(
         f"operand {i} moved from {_sbp(meta)} to {_sbp(value.meta)}"
         for i, (meta, value) in enumerate(zip(before, node.inputs, strict=True))
-        if meta.sbp != _seen(value.meta).sbp
+        if meta.sbp != as_told(value.meta).sbp
     )
     return Told(name, node.primitive.name, does, str(best.signature), best.bytes, _reason(best), 0, options, moved)
 
 
-def _seen(meta: Meta) -> Meta:
-    """The meta as it is told: without the axis of micro-steps where there is only one."""
-    placement, sbp = meta.placement, meta.sbp
-    if not isinstance(placement, TimedPlacement) or placement.steps > 1:
-        return meta
-    assert sbp is not None
-    return meta.with_layout(placement.base, sbp[:-1])
-
-
 def _sbp(meta: Meta) -> str:
-    sbp = _seen(meta).sbp
+    sbp = as_told(meta).sbp
     assert sbp is not None
     return format_sbp(sbp)
 

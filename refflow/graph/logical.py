@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..boxing import format_sbp
 from ..ir import Meta, Node, Value
+from .time import as_told
 
 if TYPE_CHECKING:
     from ..tensor.tensor import Tensor
@@ -87,7 +88,7 @@ class LogicalGraph:
         lines += [f"  {names[key(value)]}: {typed(value.meta)}" for value in (*self.scalars, *self.constants())]
         for node in self.nodes:
             operands = [names[key(value)] for value in node.inputs]
-            attrs = [f"{name}={show(value)}" for name, value in node.attrs.items() if name not in ("placement", "sbp")]
+            attrs = [f"{name}={told(node, name)}" for name in node.attrs if name not in ("placement", "sbp")]
             results = ", ".join(names[key(value)] for value in node.outputs)
             lines.append(f"  {results} = {node.primitive.name}({', '.join(operands + attrs)}): {typed(node.metas[0])}")
         lines += [f"  return {', '.join(names[key(value)] for value in self.outputs)}"]
@@ -122,9 +123,9 @@ class LogicalGraph:
 
 
 def short(meta: Meta) -> str:
-    """``8x16 S(0)``."""
-    sbp = "" if meta.sbp is None else f" {format_sbp(meta.sbp)}"
-    return f"{'x'.join(map(str, meta.shape)) or 'scalar'}{sbp}"
+    """``8x16 S(0)``, as the user wrote it where there are no micro-batches."""
+    sbp = as_told(meta).sbp
+    return f"{'x'.join(map(str, meta.shape)) or 'scalar'}{'' if sbp is None else f' {format_sbp(sbp)}'}"
 
 
 def typed(meta: Meta) -> str:
@@ -133,6 +134,9 @@ def typed(meta: Meta) -> str:
     return f"{meta.dtype.name} {short(meta)}{where}"
 
 
-def show(value: Any) -> str:
-    """An attribute as text."""
+def told(node: Node, name: str) -> str:
+    """An attribute of a node as text, a layout like those of values."""
+    value, where = node.attrs[name], node.metas[0].placement
+    if name == "grad_sbp" and value is not None and where is not None:
+        return format_sbp(as_told(node.metas[0].with_layout(where, value)).sbp or ())
     return getattr(value, "name", None) or str(value)

@@ -70,6 +70,14 @@ def timed_meta(meta: Meta, steps: int, along: Sbp) -> Meta:
     return meta.with_layout(timed(meta.placement, steps), (*meta.sbp, along))
 
 
+def as_told(meta: Meta) -> Meta:
+    """The meta as graphs are printed: without the axis of micro-steps where there is only one."""
+    if not isinstance(meta.placement, TimedPlacement) or meta.placement.steps > 1:
+        return meta
+    assert meta.sbp is not None
+    return meta.with_layout(meta.placement.base, meta.sbp[:-1])
+
+
 def input_sbp(meta: Meta, steps: int) -> Sbp:
     """Inputs are cut along dimension 0 (TIME-INPUT); what has no dimension is the same in every micro-step."""
     if not meta.shape or steps == 1:

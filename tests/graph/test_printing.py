@@ -6,8 +6,11 @@ import re
 
 import pytest
 
+import refflow as flow
+from refflow.layout import Placement
 from tests.graph.nets import Told, dropped, mlp
 from tests.graph.nets import run as train
+from tests.graph.running import B, Of, S
 
 EDGE = re.compile(r"^  (\w+) -> (\w+) \[label=\"([^\"]*)\"\];$")
 
@@ -36,3 +39,14 @@ def test_every_value_is_described_once_and_every_edge_has_its_sbp(net: object, t
     boxes = {match[1] for line in dot if (match := re.match(r"^  (\w+) \[label=", line))}
     assert {end for edge in edges for end in edge.groups()[:2]} <= boxes
     assert all(re.fullmatch(rf"(scalar|[\dx]+) {sbp}", edge[3]) for edge in edges)
+
+
+@pytest.mark.parametrize(("micro", "split", "gradient"), [(1, "S(0)", "B"), (2, "(S(0), S(0))", "(B, S(0))")])
+def test_the_axis_of_micro_steps_is_printed_where_there_are_several(micro: int, split: str, gradient: str) -> None:
+    """GRAPH-PRINT: else a layout is as the user wrote it."""
+    graph = Of(lambda x: (x * 2).to_global(sbp=S(0), grad_sbp=B).sum(0), micro)
+    graph(flow.ones(4, 3, placement=Placement("cpu", [0, 1]), sbp=S(0), requires_grad=True))
+    text = str(graph)
+    assert f"input input0: float32 4x3 {split} on placement" in text
+    assert f", grad_sbp={gradient}): float32 4x3 {split} on" in text
+    assert f'label="4x3 {split}"' in graph.graph.to_dot()
