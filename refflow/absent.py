@@ -1,7 +1,7 @@
 """Names of PyTorch and OneFlow that refflow does not have, each with what to write instead.
 
 Implements ERR-ABSENT of spec/text/errors.md: reaching for one is an ordinary `AttributeError` (so `hasattr` stays
-false) that says why there is none.  One table per owner; `flow`, `nn`, `nn.functional`, `Tensor` and `Module` ask it.
+false) that says why there is none.  One table per owner, which asks `absence` for it; that of `DataLoader` lists arguments.
 """
 
 from __future__ import annotations
@@ -12,6 +12,17 @@ _LAYOUT = 'flow.ones(4, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.sp
 _SHAPE = "its shape would depend on data, which refflow does not have"
 _ROUNDED = "refflow defines the elementwise functions that it rounds correctly, and this is none of them"
 _DATA_PARALLEL = "it is a layout: module.to_global(placement, flow.sbp.broadcast), batches under flow.sbp.split(0)"
+_ENLARGE = "repeat() and reshape() enlarge by whole factors"
+_TRANSPOSED = f"{_ENLARGE}; a convolution of what they give learns to fill in"
+_DEEP = "a convolution of three dimensions is a sum of those of two, one for each slice of the kernel"
+_RECURRENT = "write the loop over time with Linear; there is no recurrent layer"
+_ENCODER = "flow.nn.Sequential(*[flow.nn.TransformerEncoderLayer(d_model, nhead) for _ in range(n)]) is an encoder"
+_LAYERS = "flow.nn.TransformerEncoderLayer and flow.nn.MultiheadAttention are here to build one from"
+_UPDATE = "a subclass of flow.optim.Optimizer says what an update is; SGD, Adam, AdamW, Adagrad and RMSprop are here"
+_MEASURED = 'it follows measured values; set group["lr"] of optimizer.param_groups between steps'
+_RATE = "LambdaLR takes any function of the number of steps"
+_READS = "each process reads what its ranks hold of a batch when it is asked for; leave it out"
+_ORDER = "shuffle=True with seed= gives the order, and flow.data.Subset takes chosen samples"
 _PLACE = 'a string such as "cpu" or a flow.placement says where a tensor lives'
 
 _BOTH: Mapping[str, str] = {  # functions of flow that are methods too
@@ -27,6 +38,16 @@ _BOTH: Mapping[str, str] = {  # functions of flow that are methods too
 _TABLES: Mapping[str, Mapping[str, str]] = {
     "flow": {
         **_BOTH,
+        **{name: f"it is flow.nn.functional.{name}()" for name in (
+            "binary_cross_entropy", "conv2d", "cross_entropy", "dropout", "embedding", "gelu", "layer_norm", "linear", "mse_loss",
+            "nll_loss", "scaled_dot_product_attention", "silu",
+        )},
+        **{name: f"it is flow.optim.{name}" for name in ("SGD", "Adam", "AdamW")},
+        **{name: f"it is flow.nn.{name}" for name in ("Graph", "Module", "Parameter")},
+        "autocast": "graph.config.enable_amp() lets a flow.nn.Graph contract in a half type; eagerly, half() and float() convert",
+        "isin": "(x.unsqueeze(-1) == values).any(-1) is it",
+        "baddbmm": "write it with bmm(): beta * x + alpha * flow.bmm(a, b)",
+        "fft": "there is no Fourier transform; products with matrices of cos() and sin() are one",
         "tensordot": "write it with einsum(), or reshape and @",
         "device": _PLACE,
         "cuda": f'{_PLACE}; other back ends are bound with flow.bind_device("cuda", name)',
@@ -65,18 +86,43 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
     },
     "nn": {
         **dict.fromkeys(("parallel", "DataParallel"), _DATA_PARALLEL),
-        **dict.fromkeys(("RNN", "LSTM", "GRU"), "write the loop over time with Linear; there is no recurrent layer"),
+        **dict.fromkeys(("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell"), _RECURRENT),
         "Conv1d": "use Conv2d with a height of 1: x.unsqueeze(2), kernel_size=(1, k)",
+        "Conv3d": _DEEP,
+        **dict.fromkeys(("ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"), _TRANSPOSED),
+        "Upsample": _ENLARGE,
+        "TransformerEncoder": _ENCODER,
+        **dict.fromkeys(("Transformer", "TransformerDecoder", "TransformerDecoderLayer"), _LAYERS),
+        **dict.fromkeys(("InstanceNorm1d", "InstanceNorm2d"), "it is GroupNorm(c, c, affine=False) for c channels"),
+        "SyncBatchNorm": "BatchNorm1d and BatchNorm2d take the statistics of the whole batch, however it is split",
     },
     "nn.functional": {
         "conv1d": "use conv2d with a height of 1: x.unsqueeze(2), weight.unsqueeze(2)",
-        "interpolate": "repeat() and reshape() enlarge by whole factors",
+        "conv3d": _DEEP,
+        **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _TRANSPOSED),
+        "interpolate": _ENLARGE,
     },
     "Module": {
         "compile": "flow.nn.Graph compiles a model to a plan",
         "register_full_backward_hook": "Tensor.register_hook() sees the gradient of a tensor",
         "share_memory": "ranks share nothing; to_global() gives each its part",
         "type": "to(dtype=...) casts the floating point parameters",
+    },
+    "optim": {
+        "LBFGS": f"its line search branches on values; {_UPDATE}",
+        **dict.fromkeys(("Adadelta", "Adamax", "LAMB", "NAdam", "RAdam", "Rprop", "SparseAdam"), _UPDATE),
+    },
+    "optim.lr_scheduler": {
+        "OneCycleLR": "SequentialLR of LinearLR and CosineAnnealingLR rises and falls; LambdaLR takes any function of the number of steps",
+        **dict.fromkeys(("CosineAnnealingWarmRestarts", "CyclicLR", "MultiplicativeLR", "PolynomialLR"), _RATE),
+        "ReduceLROnPlateau": _MEASURED,
+    },
+    "DataLoader": {
+        **dict.fromkeys(("num_workers", "persistent_workers", "prefetch_factor", "worker_init_fn"), _READS),
+        "pin_memory": "memory layout is not part of the semantics; leave it out",
+        **dict.fromkeys(("sampler", "batch_sampler"), _ORDER),
+        "generator": "shuffle=True with seed= gives the order",
+        "collate_fn": "batch() of the dataset makes the arrays of several samples",
     },
 }  # fmt: skip
 

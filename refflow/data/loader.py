@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..absent import absence
 from ..errors import AttributeValueError, DtypeError, SbpError, ShapeError
 from ..functional.creation import tensor
 from ..ir import Meta, Value
@@ -37,7 +38,7 @@ class DataLoader:
     `shuffle`: in the order of the Philox permutation of (`seed`, epoch), else in order (DATA-ORDER); `drop_last` leaves
     out an incomplete last batch.  With `placement` and `sbp` (one for every field) batches are global, else local, the
     same on every rank.  Each `iter()` is a new epoch, except that the first after `load_state_dict` continues the one
-    stored.  Errors: `AttributeValueError`, `SbpError`, `DtypeError`.
+    stored.  Arguments of other names are refused (ERR-ABSENT).  Errors: `AttributeValueError`, `SbpError`, `DtypeError`.
 
     >>> from refflow.data import TensorDataset
     >>> loader = DataLoader(TensorDataset(np.arange(5)), batch_size=2)
@@ -55,7 +56,10 @@ class DataLoader:
         seed: int = 0,
         placement: Placement | None = None,
         sbp: Any = None,
+        **others: Any,
     ) -> None:
+        for name in others:
+            raise AttributeValueError(f"DataLoader: there is no argument {name!r}{absence('DataLoader', name)}")
         if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
             raise AttributeValueError(f"DataLoader: batch_size must be an int of 1 or more, found {batch_size!r}")
         if (placement is None) != (sbp is None):

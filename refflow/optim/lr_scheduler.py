@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..absent import absence
 from ..errors import AttributeValueError
 from ..numerics import apply
 from .optimizer import Optimizer
@@ -207,3 +208,7 @@ class SequentialLR(LRScheduler):
 def _positive(what: str, value: int) -> None:
     if not isinstance(value, int) or value < 1:
         raise AttributeValueError(f"{what} must be an int of 1 or more, found {value!r}")
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"module 'refflow.optim.lr_scheduler' has no attribute {name!r}{absence('optim.lr_scheduler', name)}")

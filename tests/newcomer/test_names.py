@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -182,8 +183,13 @@ def test_a_device_in_words() -> None:
 
 def test_absent_names_say_what_to_write() -> None:
     """ERR-ABSENT: none of them exists, and each says something."""
-    owners = {"flow": flow, "Tensor": flow.ones(2), "nn": flow.nn, "nn.functional": F, "Module": flow.nn.Linear(2, 2)}
-    for owner, table in _TABLES.items():
+    owners = {
+        "flow": flow, "Tensor": flow.ones(2), "nn": flow.nn, "nn.functional": F, "Module": flow.nn.Linear(2, 2),
+        "optim": flow.optim, "optim.lr_scheduler": flow.optim.lr_scheduler,
+    }  # fmt: skip
+    assert set(owners) | {"DataLoader"} == set(_TABLES)
+    for owner in owners:
+        table = _TABLES[owner]
         for name, hint in table.items():
             assert not hasattr(owners[owner], name), (owner, name)
             with pytest.raises(AttributeError, match=name) as caught:
@@ -191,6 +197,42 @@ def test_absent_names_say_what_to_write() -> None:
             assert str(caught.value).endswith(hint)
     with pytest.raises(AttributeError, match="no attribute 'sofmax'$"):
         flow.ones(2).sofmax  # noqa: B018
+
+
+def test_absent_arguments_of_the_loader_say_what_to_write() -> None:
+    """ERR-ABSENT."""
+    rows = flow.data.TensorDataset(np.arange(4))
+    for name, hint in _TABLES["DataLoader"].items():
+        with pytest.raises(AttributeValueError) as caught:
+            flow.data.DataLoader(rows, 2, **{name: 2})
+        assert str(caught.value) == f"DataLoader: there is no argument {name!r}: {hint}"
+    with pytest.raises(AttributeValueError, match="no argument 'batchsize'$"):
+        flow.data.DataLoader(rows, batchsize=2)
+
+
+def test_what_is_to_be_written_instead_works() -> None:
+    """ERR-ABSENT: some of the advice, carried out."""
+    x = flow.tensor([1, 2, 3])
+    assert (x.unsqueeze(-1) == flow.tensor([1, 3])).any(-1).tolist() == [True, False, True]
+    layers = [flow.nn.TransformerEncoderLayer(8, 2) for _ in range(2)]
+    assert flow.nn.Sequential(*layers)(flow.ones(3, 2, 8)).shape == (3, 2, 8)
+    for hint in _TABLES["flow"].values():
+        if hint.startswith("it is flow."):
+            path = hint.removeprefix("it is flow.").removesuffix("()")
+            assert callable(reduce(getattr, path.split("."), flow))
+    optimizer = flow.optim.SGD([flow.ones(1, requires_grad=True)], lr=1.0)
+    schedules = flow.optim.lr_scheduler
+    up, down = schedules.LinearLR(optimizer, 0.25, 1.0, 3), schedules.CosineAnnealingLR(optimizer, 4)
+    schedule, rates = schedules.SequentialLR(optimizer, [up, down], [3]), []
+    for _ in range(7):
+        rates.append(float(optimizer.param_groups[0]["lr"]))
+        schedule.step()
+    assert rates[0] == 0.25 and rates[:4] == sorted(rates[:4]) and rates[3] == 1.0 and rates[3:] == sorted(rates[3:], reverse=True)
+    volume, kernel = flow.randn(2, 3, 5, 6, 7).round(), flow.randn(4, 3, 2, 3, 3).round()
+    slices = [[F.conv2d(volume[:, :, z + k], kernel[:, :, k]) for k in range(2)] for z in range(4)]
+    deep = flow.stack([a + b for a, b in slices], 2)
+    patch = (volume[1, :, 2:4, 1:4, 3:6] * kernel[3]).sum()
+    assert deep.shape == (2, 4, 4, 4, 5) and deep[1, 3, 2, 1, 3].item() == patch.item()
 
 
 MISTAKES: dict[str, tuple[type[Exception], str, Callable[[], Any]]] = {
