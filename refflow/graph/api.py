@@ -259,9 +259,10 @@ class Graph:
                     self._assign(traced.graph.variables[i], value)
         else:
             before.put_back_states()
-        made = any(v.value is None for v in traced.graph.variables)  # state, of which the next call makes none
-        if known is None and not made and mark == self._mark(given)[0]:  # nor did build change what it depends on
-            self._traced[mark] = traced
+        if known is None:
+            made = any(v.value is None for v in traced.graph.variables)  # state, of which the next call makes none
+            if not made and mark == self._mark(given)[0]:  # nor did build change what it depends on
+                self._traced[mark] = traced
         return traced, outputs, finite
 
     def _mark(self, given: Sequence[Value]) -> tuple[tuple[Any, ...], list[Tensor]]:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 def write(tensor: Tensor, value: Value) -> Tensor:
     """`Tensor.write`: checks that the value fits and may be written, then stores it."""
     old = tensor.value
+    if value.meta is old.meta:  # as in every step of a graph: nothing to compare
+        _refuse_write(tensor)
+        return _store(tensor, value)
     if value.meta.shape != old.meta.shape:
         raise ShapeError(
             f"in-place: the result has shape {value.meta.shape}, the tensor {old.meta.shape}; in-place cannot grow it"
@@ -61,6 +64,8 @@ def _fitted(cell: Tensor, value: Value) -> Value:
     for interpreter in settings().interpreters:
         if hasattr(interpreter, "writes"):  # a graph's tracer knows which cells it may leave changed
             interpreter.writes(old)
+    if value.meta is old.meta:
+        return value
     if value.meta.dtype != old.meta.dtype:
         value = cast(value, dtype=old.meta.dtype)
     layout = (old.meta.placement, old.meta.sbp)
