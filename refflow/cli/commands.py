@@ -7,10 +7,12 @@ command is a function of its parsed arguments to an exit code: 0 done, 1 a check
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import (
     AttributeValueError,
@@ -21,13 +23,22 @@ from ..errors import (
     RefflowError,
     WorldError,
 )
-from ..world import backend, current_world, virtual_world
+from ..state import Override
+from ..world import VirtualWorld, backend, current_world, virtual_world
 from .arguments import EPILOG, add_bench, add_train, count
 
 if TYPE_CHECKING:
     from .training import Job
 
 ASKED = (AttributeValueError, BackendError, PlacementError, WorldError, CheckpointError)  # what the user got wrong
+
+
+class Parser(argparse.ArgumentParser):
+    """One whose errors are one line, as all others are: the usage is what --help prints."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command given by `argv` (default: the program's own arguments) and returns its exit code."""
@@ -59,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     from .. import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "refflow", description="The reference runtime of global tensors: the same bits on any number of ranks.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
     )  # fmt: skip
@@ -131,6 +142,7 @@ def _train(args: argparse.Namespace, job: Job, recipe: Mapping[str, Any]) -> int
         stack.enter_context(_errors_said())
         if args.plot is not None and not args.plot.endswith(".svg"):
             raise AttributeValueError(f"plot: a curve is drawn as SVG, to a file such as curve.svg; found '{args.plot}'")
+        _require_writable(save=args.save, plot=args.plot, trace=args.trace)
         if args.backend is not None:
             stack.enter_context(backend(args.backend))
         ranks = args.ranks
@@ -151,7 +163,27 @@ def _train(args: argparse.Namespace, job: Job, recipe: Mapping[str, Any]) -> int
         if first:
             files = report.written(result, args.save, args.plot)
             (report.print_json if args.json else report.print_result)(result, files)
+            if result.loss is not None and not math.isfinite(result.loss):
+                print(f"refflow: warning: the last loss is {result.loss}; a smaller --lr may help", file=sys.stderr)
     return 0
+
+
+def _require_writable(**paths: str | None) -> None:
+    """`AttributeValueError`, on every rank and before anything is computed, for a file that rank 0 could not write at the end."""
+    found = None
+    world = current_world()
+    if 0 in world.owned:
+        for name, path in paths.items():
+            if path is None:
+                continue
+            folder = os.path.dirname(path) or "."
+            if not os.path.isdir(folder):
+                found = f"--{name}: there is no folder '{folder}' for '{path}'"
+            elif os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+                found = f"--{name}: '{path}' cannot be written"
+    told = [entry for entry in world.agree("train: files to write", dict.fromkeys(world.owned, found)).values() if entry]
+    if told:
+        raise AttributeValueError(told[0])
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -159,7 +191,11 @@ def _run(args: argparse.Namespace) -> int:
 
     with _errors_said():
         require_script(args.script)
-        world = virtual_world(args.ranks or current_world().size)
+        here = current_world()
+        if args.ranks is not None and len(here.owned) == here.size:
+            world = Override(world=VirtualWorld(args.ranks, fixed=True))
+        else:
+            world = virtual_world(args.ranks or here.size)
     with world:  # the errors of the script are its author's to read in full
         return run_script(args.script, args.args)
 

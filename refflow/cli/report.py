@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .bench import Measure
     from .training import Result, Run
 
+WIDE = 160  # columns
 SHOWN_EVERY = 5  # steps between looks at the loss: each is a collective
 
 
@@ -37,7 +38,10 @@ class progress:
     def __init__(self, shown: bool) -> None:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
                    TimeRemainingColumn(), TextColumn("{task.fields[loss]}"))  # fmt: skip
-        self._bar = Progress(*columns, console=Console(stderr=True), disable=not shown)
+        console = Console(stderr=True)
+        if not console.is_terminal:
+            console = Console(stderr=True, width=WIDE)  # a log has no edge to keep to
+        self._bar = Progress(*columns, console=console, disable=not shown)
         self._task: Any = None
 
     def __enter__(self) -> Self:
@@ -52,12 +56,15 @@ class progress:
     def begin(self, run: Run, goal: int) -> None:
         """Shows a bar of `goal` steps, at the step `run` is at."""
         what = f"{run.arrangement.parallel} parallel, ranks: {run.arrangement.placement.size}"
-        self._task = self._bar.add_task(what, total=goal, completed=run.step, loss="")
-        self._began, self._first = time.perf_counter(), run.step
+        self._task = self._bar.add_task(what, total=goal, completed=run.step, loss=run.first_step)
+        self._began, self._first, self._goal = time.perf_counter(), run.step, goal
 
     def each(self, run: Run, loss: Tensor) -> None:
         """One step is done.  Every rank looks at the loss, shown or not: that is a collective."""
-        if run.step % SHOWN_EVERY == 0 or run.step == self._first + 1:
+        if run.step == self._first + 1:  # the speed is that of the others
+            self._began, self._first = time.perf_counter(), run.step
+            self._bar.update(self._task, loss=f"loss {loss.item():.4f}")
+        elif run.step % SHOWN_EVERY == 0 or run.step == self._goal:
             fast = speed(run, run.step - self._first, time.perf_counter() - self._began)
             self._bar.update(self._task, loss=f"loss {loss.item():.4f}, {fast}")
         self._bar.update(self._task, completed=run.step)

@@ -179,6 +179,13 @@ class Run(ABC):
         return digest(self.model.state_dict())
 
     @property
+    def first_step(self) -> str:
+        """What the first step has to do beside, in words, or nothing: the others, and with compiled code the next run, have it."""
+        compiles = settings().backend("cpu").name != "reference"
+        what = ["tracing"] * (self.graph is not None) + ["compiling"] * compiles
+        return f"first step: {', '.join(what)}" if what else ""
+
+    @property
     def scaler(self) -> GradScaler | None:
         """The loss scaler of a float16 run."""
         return None if self.graph is None else self.graph.scaler
@@ -270,15 +277,18 @@ def train(
     if trace_to is not None and (run.graph is None or run.step == goal):
         raise AttributeValueError("there is a trace only of a graph that takes a step; add --graph, or leave --trace out")
     losses: list[tuple[int, Tensor]] = []
+    log, first, training = CommLog(), run.step, time.perf_counter()
 
     def after_each(run: Run, loss: Tensor) -> None:
+        nonlocal training, first
         each(run, loss)
+        if run.step == first + 1 < goal:  # a first step traces and compiles: the speed is that of the others
+            training, first = time.perf_counter(), run.step
         if curve:
             losses.append((run.step, loss.snapshot()))
         if save_to is not None and save_every is not None and run.step % save_every == 0 and run.step < goal:
             run.save(save_to)
 
-    log, first = CommLog(), run.step
     begin(run, goal)
     training = time.perf_counter()
     run.until(goal, log, after_each)

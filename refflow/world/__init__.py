@@ -24,10 +24,11 @@ def virtual_world(size: int) -> Override:
     """Makes a world of `size` ranks in this process; a function (from now on) and a context manager (for a block).
 
     Where each process or thread owns one rank, the world stays as it is, so that a script runs unchanged under MPI.
-    Errors: `WorldError` for a bad size, or one that is not that of the MPI or lockstep world.  Source: WORLD-VIRTUAL.
+    Errors: `WorldError` for a bad size, or one that is not that of the MPI or lockstep world, or that `refflow run --ranks`
+    was told.  Source: WORLD-VIRTUAL.
     """
     wanted, present = VirtualWorld(size), current_world()
-    if len(present.owned) == present.size:
+    if len(present.owned) == present.size and not getattr(present, "fixed", False):
         return Override(world=wanted)
     if size != present.size:
         raise WorldError(

@@ -54,6 +54,7 @@ class MpiWorld:
         self._mail: dict[int, deque[Bytes]] = {rank: deque() for rank in self._peers}
         self._farewells: list[tuple[Any, Bytes]] = []
         self._number, self._history = 0, History()
+        self._under_way: list[Bytes] = []
         self._gone: dict[int, Letter] = {}  # processes that said they left or failed
         self._farewell: Letter | None = None  # what this process said when it did
         self._direct: bool | None = None  # not known yet
@@ -140,6 +141,7 @@ class MpiWorld:
         sent = [self._send(rank, _message(head, parcel(rank))) for rank in self._peers]
         # Not before all is delivered too: MPI may need this process to deliver, and it is about to compute.
         self._poll(lambda: all(self._mail.values()) and self._delivered([request for request, _ in sent]))
+        self._under_way.clear()
         messages = {rank: box.popleft() for rank, box in self._mail.items()}
         if any(message[: len(head)].tobytes() != head for message in messages.values()):
             self._hear({rank: Letter.unpack(message.tobytes()) for rank, message in messages.items()}, letter)
@@ -185,6 +187,7 @@ class MpiWorld:
         self._history.compare({**said, self.rank: own})
 
     def _send(self, rank: int, message: Bytes) -> tuple[Any, Bytes]:
+        self._under_way.append(message)  # MPI may still read it when an interrupt has ended the collective
         return self._comm.Isend((message, self._bytes), dest=rank, tag=_TAG), message
 
     def _poll(self, done: Callable[[], bool]) -> None:

@@ -15,12 +15,15 @@ T = TypeVar("T")
 
 
 class VirtualWorld:
-    """`size` ranks in one process; deterministic, needs nothing installed."""
+    """`size` ranks in one process; deterministic, needs nothing installed.
 
-    def __init__(self, size: int) -> None:
+    `fixed`: whoever started the script said how many, so that the script cannot say otherwise.
+    """
+
+    def __init__(self, size: int, fixed: bool = False) -> None:
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise WorldError(f"virtual_world: the number of ranks must be an int >= 1, found {size!r}")
-        self.size = size
+        self.size, self.fixed = size, fixed
         self.owned = tuple(range(size))
 
     def transfer(self, call: str, transfers: Sequence[Transfer], outgoing: Mapping[int, Any]) -> Mapping[int, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 import refflow as flow
 from refflow.cli import bench, bench_runtime, main, report
-from refflow.errors import ShapeError
+from refflow.errors import ShapeError, WorldError
 from refflow.numerics import CheckResult
 from refflow.world import current_world
 
@@ -43,6 +43,24 @@ def test_run_gives_a_script_its_world_and_arguments(capsys, tmp_path):
     assert main(["run", "--ranks", "4", str(script), "--ranks", "a b"]) == 0
     assert capsys.readouterr().out == "__main__ ['--ranks', 'a b'] (2,) found\n"
     assert (sys.argv, sys.path) == before and current_world().size == 1
+
+
+def test_run_keeps_the_world_it_was_told(tmp_path, capsys):
+    """CLI-RUN, WORLD-VIRTUAL: a script cannot say otherwise; without --ranks it can."""
+    script = tmp_path / "script.py"
+    script.write_text("import refflow as flow\nflow.virtual_world(4)\nprint(flow.get_world_size())\n")
+    assert main(["run", "--ranks", "4", str(script)]) == main(["run", str(script)]) == 0
+    with pytest.raises(WorldError, match=r"virtual_world\(4\): the world is fixed, it has 2 ranks"):
+        main(["run", "--ranks", "2", str(script)])
+    assert current_world().size == 1 and capsys.readouterr().out == "4\n4\n"
+
+
+@pytest.mark.parametrize("wrong", [["--ranks", "0"], ["--parallel", "tensr"], ["--batch", "many"], ["--nonsense"]])
+def test_wrong_arguments_are_one_line(wrong, capsys):
+    """CLI-ARGUMENTS."""
+    assert main(["train", "digits", *wrong]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "error: " in said and wrong[-1] in said
 
 
 @pytest.mark.parametrize("ending, code", [("", 0), ("raise SystemExit", 0), ("raise SystemExit(3)", 3), ("raise SystemExit('no')", 1)])

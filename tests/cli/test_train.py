@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +181,42 @@ def test_mpi_gives_the_same_hash_and_one_process_prints(one_rank, processes, arg
     lines = done.stdout.strip().splitlines()
     assert len(lines) == 1 and json.loads(lines[0])["sha256"] == one_rank["mlp"]
     assert json.loads(lines[0])["ranks"] == processes
+
+
+@pytest.mark.parametrize("option", ["--save", "--trace", "--plot"])
+def test_a_file_that_cannot_be_written_is_refused_before_training(option, capsys, tmp_path, monkeypatch):
+    """CLI-ARGUMENTS."""
+    monkeypatch.setattr("refflow.cli.training.train", lambda *args, **options: pytest.fail("it trained"))
+    assert main(["train", "digits", "--graph", option, str(tmp_path / "no" / "file.svg")]) == 2
+    assert capsys.readouterr().err == f"refflow: error: {option}: there is no folder '{tmp_path}/no' for '{tmp_path}/no/file.svg'\n"
+    (tmp_path / "taken.svg").mkdir()
+    assert main(["train", "digits", "--graph", option, str(tmp_path / "taken.svg")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_is_told(capsys):
+    """CLI-RESULT."""
+    assert main(["train", "digits", "--steps", "8", "--lr", "1e30", "--quiet", "--json"]) == 0
+    said = capsys.readouterr()
+    assert "warning: the last loss is " in said.err and json.loads(said.out)["steps"] == 8
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_an_interrupt_of_processes_is_told_in_a_word(tmp_path):
+    """ERR-LEFT: what is under way stays whole, so nobody takes half a message for a letter; nothing hangs."""
+    pytest.importorskip("mpi4py")
+    launcher, file = Path(sys.executable).with_name("mpiexec"), tmp_path / "state.safetensors"
+    if not launcher.exists():
+        pytest.skip("no mpiexec beside this Python")
+    command = [str(launcher), "-n", "2", sys.executable, "-m", "mpi4py", "-m", "refflow", "train", "digits", "--graph"]
+    options = ["--epochs", "500", "--quiet", "--save", str(file), "--save-every", "3"]
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as process:
+        for _ in range(600):
+            if file.exists() or process.poll() is not None:
+                break
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode != 0 and "refflow: interrupted" in said
+    assert "Traceback" not in said and "letter" not in said
