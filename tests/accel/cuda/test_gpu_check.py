@@ -34,12 +34,14 @@ def test_without_a_device_it_says_so(tmp_path: Path) -> None:  # ACC-GPU-CHECK
 @pytest.mark.slow
 def test_in_the_simulator_all_bits_agree(tmp_path: Path) -> None:  # ACC-GPU-CHECK
     done = run(tmp_path, 0.2, NUMBA_ENABLE_CUDASIM="1")
-    assert done.returncode == 3, done.stdout + done.stderr
+    last = next(line for line in reversed(done.stdout.splitlines()) if line)
+    assert (done.returncode, last) == (0, "PASSED") or (
+        done.returncode == 3 and last.startswith("PASSED as far as it went; no time for ")
+    ), done.stdout + done.stderr
     told = json.loads((tmp_path / "gpu_check.json").read_text())
     assert told["passed"] and [row["passed"] for row in told["canaries"]] == [True] * 7
     assert [row["passed"] for row in told["mpi"]] == [None] and "is set" in told["mpi"][0]["found"]
     assert told["properties"]["cases"] > 100 and told["properties"]["differences"] == []
-    assert "\nPASSED as far as it went; no time for " in done.stdout
 
 
 def test_mpi_is_asked_where_its_switch_is_set() -> None:  # ACC-GPU-CHECK, WORLD-CUDA-AWARE
