@@ -130,8 +130,9 @@ class Run(training.Run):
         loss = self.validation_loss()
         rows, json = {"validation loss": f"{loss:.6f}"}, {"validation_loss": loss}
         if self.sampling.length:
-            drawn = self.sample(self.sampling.length, self.sampling.prompt)
-            return Outcome({**rows, "sample": drawn}, {**json, "sample": drawn})
+            prompt, drawn = self.sampling.prompt, self.sample(self.sampling.length, self.sampling.prompt)
+            shown = {"prompt": repr(prompt), "sample": drawn}
+            return Outcome({**rows, **shown}, {**json, "prompt": prompt, "sample": drawn})
         return Outcome(rows, json)
 
 

@@ -88,6 +88,7 @@ def test_a_text_of_ones_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     assert main(command) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["steps"] == 45 and found["validation_loss"] < 0.1 and found["sample"] == "defga"
+    assert found["prompt"] == "c"
     other = tmp_path / "other.txt"
     other.write_text("hgfedcba" * 400, encoding="utf-8")
     for wrong in ([], ["--data", str(other)]):
@@ -102,6 +103,7 @@ def test_the_plot_and_the_table(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     path = tmp_path / "curve.svg"
     assert main(["train", "gpt", *SIZES, "--steps", "2", "--sample", "6", "--plot", str(path)]) == 0
     caught = capsys.readouterr()
+    assert "prompt                   '\\n'" in caught.out
     for shown in (eager[2]["sha256"], f"{eager[2]['validation_loss']:.6f}", "characters/s", "back end"):
         assert shown in caught.out
     assert str(path) in "".join(caught.out.split())  # a long path is folded
