@@ -103,7 +103,8 @@ def _add_shared(parser: argparse.ArgumentParser, epochs: int, batch: str, lr: st
     how = parser.add_argument_group("how a step is carried out (never changes a bit)")
     how.add_argument("--backend", metavar="NAME", help="what computes, by its name, such as reference or numba (default:"
                      " the environment variable REFFLOW_BACKEND, else reference)")  # fmt: skip
-    how.add_argument("--graph", action="store_true", help="trace the step once, then run it as a graph (compiled on a back end that can)")
+    how.add_argument("--graph", action="store_true", help="trace the step once, then run it as a graph: fast with"
+                     " a back end that compiles (numba); on the reference small models are slower than without")  # fmt: skip
     how.add_argument("--micro-batches", type=count, metavar="M", help="cut each batch into M, one after the other (implies --graph)")
     how.add_argument("--zero", type=count, metavar="STAGE",
                      help="hold optimizer state (1), gradients (2), weights (3) in parts (implies --graph)")  # fmt: skip

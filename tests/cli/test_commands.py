@@ -24,6 +24,9 @@ def test_help_and_version(capsys):
     assert main(["bench", "lazily"]) == 2
     assert main(["train", "mnist"]) == 2 and "digits" in capsys.readouterr().err
 
+    assert main(["train", "digits", "--help"]) == 0
+    assert "fast with a back end that compiles (numba)" in " ".join(capsys.readouterr().out.split())
+
 
 def test_python_m_refflow():
     done = subprocess.run([sys.executable, "-m", "refflow", "--version"], capture_output=True, text=True, timeout=60)
