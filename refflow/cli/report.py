@@ -57,15 +57,15 @@ class progress:
         """Shows a bar of `goal` steps, at the step `run` is at."""
         what = f"{run.arrangement.parallel} parallel, ranks: {run.arrangement.placement.size}"
         self._task = self._bar.add_task(what, total=goal, completed=run.step, loss=run.first_step)
-        self._began, self._first, self._goal = time.perf_counter(), run.step, goal
+        self._began, self._begun, self._goal = time.perf_counter(), run.step, goal
 
     def each(self, run: Run, loss: Tensor) -> None:
         """One step is done.  Every rank looks at the loss, shown or not: that is a collective."""
-        if run.step == self._first + 1:  # the speed is that of the others
-            self._began, self._first = time.perf_counter(), run.step
+        if run.step == self._begun + 1:  # the speed is that of the others
+            self._began = time.perf_counter()
             self._bar.update(self._task, loss=f"loss {loss.item():.4f}")
         elif run.step % SHOWN_EVERY == 0 or run.step == self._goal:
-            fast = speed(run, run.step - self._first, time.perf_counter() - self._began)
+            fast = speed(run, run.step - self._begun - 1, time.perf_counter() - self._began)
             self._bar.update(self._task, loss=f"loss {loss.item():.4f}, {fast}")
         self._bar.update(self._task, completed=run.step)
 

@@ -277,12 +277,13 @@ def train(
     if trace_to is not None and (run.graph is None or run.step == goal):
         raise AttributeValueError("there is a trace only of a graph that takes a step; add --graph, or leave --trace out")
     losses: list[tuple[int, Tensor]] = []
-    log, first, training = CommLog(), run.step, time.perf_counter()
+    log, begun = CommLog(), run.step
+    first, training = begun, time.perf_counter()
 
     def after_each(run: Run, loss: Tensor) -> None:
         nonlocal training, first
         each(run, loss)
-        if run.step == first + 1 < goal:  # a first step traces and compiles: the speed is that of the others
+        if run.step == begun + 1 < goal:  # a first step traces and compiles: the speed is that of the others
             training, first = time.perf_counter(), run.step
         if curve:
             losses.append((run.step, loss.snapshot()))

@@ -9,14 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import refflow as flow
-from refflow.cli import main
-from refflow.cli.digits import MODELS, arrange, datasets
+from refflow.cli import main, report, training
+from refflow.cli.digits import MODELS, arrange, datasets, train
 from refflow.data import load_digits
 from refflow.errors import AttributeValueError
 
@@ -192,6 +193,28 @@ def test_a_file_that_cannot_be_written_is_refused_before_training(option, capsys
     (tmp_path / "taken.svg").mkdir()
     assert main(["train", "digits", "--graph", option, str(tmp_path / "taken.svg")]) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_bar_looks_at_the_loss_now_and_then():
+    """CLI-RESULT: after the first step, every few, and after the last; each look is a collective."""
+    looked = []
+    run = SimpleNamespace(step=3, first_step="", per_step=1, unit="steps", arrangement=arrange("data"))
+    loss = SimpleNamespace(item=lambda: looked.append(run.step) or 1.0)
+    with report.progress(shown=False) as bar:
+        bar.begin(run, 17)
+        while run.step < 17:
+            run.step += 1
+            bar.each(run, loss)
+    assert looked == [4, 5, 10, 15, 17]
+
+
+def test_the_speed_is_that_of_all_steps_but_the_first(monkeypatch):
+    """CLI-RESULT."""
+    counted = []
+    monkeypatch.setattr(training, "speed", lambda run, steps, seconds: counted.append(steps) or "")
+    train({"model": "mlp"}, arrange("data"), steps=4)
+    train({"model": "mlp"}, arrange("data"), steps=1)
+    assert counted == [3, 1]
 
 
 def test_a_loss_that_is_no_number_is_told(capsys):
